@@ -47,13 +47,13 @@ struct fabric_ops {
     /* Connects to `peers` given every rank's address, world * address_bytes. 0 or -errno with
      * *error. */
     int (*connect)(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count,
-                   char *error, size_t error_size);
+                   char *error, size_t size);
 
     /* Warms up: sends every peer one message over all lanes that will carry puts, so that delays
      * and errors of a first message come before a kernel waits for it. After a barrier behind every
      * rank's connect. Called until it returns 0, or -errno other than -EAGAIN with *error. NULL:
      * connecting has done that. */
-    int (*warm_up)(struct fabric *f, char *error, size_t error_size);
+    int (*warm_up)(struct fabric *f, char *error, size_t size);
 
     /* Starts a put. 0; -EAGAIN: no room now, poll first; other -errno: the fabric is broken (error
      * text in detail of the completion that follows, or none). Each put that returned 0 gives

@@ -89,8 +89,7 @@ struct nic_choice {
  * together. Opens devices for a moment. 0, -ENODEV (none, or not this one), -EINVAL (names of two
  * libraries, or the same name twice; more rails than devices) or -ENOMEM, with one sentence in
  * `error`. */
-int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error,
-               size_t error_size);
+int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t size);
 
 /* "mlx5_0+mlx5_1"; of softnic with what makes its network: "soft0 (SOFTNIC=bw=5GB/s)". A text that
  * does not fit is cut. */

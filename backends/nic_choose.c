@@ -26,22 +26,22 @@ static void nic_choose_all_of(struct candidates *c, const struct nic_survey *s, 
 }
 
 static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s, const char *name,
-                               int efa, char *error, size_t error_size)
+                               int efa, char *error, size_t size)
 {
     const struct nic_info *n = NULL;
     for (uint32_t i = 0; i < s->count && !n; i++)
         n = strcmp(s->nics[i].name, name) ? NULL : &s->nics[i];
     if (!n && !strcmp(name, "soft"))
         snprintf(
-            error, error_size,
+            error, size,
             "soft is all of softnic's devices and stands alone; name them (soft0,soft1) in a list");
     else if (!n && s->soft_problem[0] && !strncmp(name, "soft", 4))
-        snprintf(error, error_size, "there is no NIC %s: %s", name, s->soft_problem);
+        snprintf(error, size, "there is no NIC %s: %s", name, s->soft_problem);
     else if (!n)
-        snprintf(error, error_size,
+        snprintf(error, size,
                  "there is no NIC %s; `mkernel info` lists them, and soft is always there", name);
     else if (!nic_choose_usable(n, efa))
-        snprintf(error, error_size, "NIC %s: %s", name,
+        snprintf(error, size, "NIC %s: %s", name,
                  n->problem[0] ? n->problem
                  : efa         ? "is not an EFA device: the efa fabric cannot use it"
                                : "has SRD queue pairs and no RC: the verbs fabric cannot use it");
@@ -49,7 +49,7 @@ static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s,
         return -ENODEV;
     for (uint32_t i = 0; i < c->count; i++)
         if (c->nics[i] == n || c->nics[i]->soft != n->soft)
-            return mk_fail(-EINVAL, error, error_size,
+            return mk_fail(-EINVAL, error, size,
                            c->nics[i] == n ? "NIC %s is named twice"
                                            : "NIC %s: softnic's devices and others do not mix",
                            name);
@@ -58,17 +58,16 @@ static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s,
 }
 
 static int nic_choose_by_names(struct candidates *c, const struct nic_survey *s, const char *names,
-                               int efa, char *error, size_t error_size)
+                               int efa, char *error, size_t size)
 {
     for (const char *at = names; *at;) {
         char name[64];
         size_t length = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        int rc = length && c->count < NIC_MAX
-                     ? nic_choose_add_name(c, s, name, efa, error, error_size)
-                     : -EINVAL;
+        int rc = length && c->count < NIC_MAX ? nic_choose_add_name(c, s, name, efa, error, size)
+                                              : -EINVAL;
         if (rc == -EINVAL && !error[0])
-            snprintf(error, error_size,
+            snprintf(error, size,
                      "'%s' is not a list of NICs: give device names with commas between them",
                      names);
         if (rc)
@@ -79,17 +78,15 @@ static int nic_choose_by_names(struct candidates *c, const struct nic_survey *s,
 }
 
 /* Why no device is usable, not even softnic's. */
-static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *error,
-                                    size_t error_size)
+static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *error, size_t size)
 {
     const struct nic_info *n = NULL;
     for (uint32_t i = 0; i < s->count && !n; i++)
         n = s->nics[i].soft && (efa ? s->nics[i].efa : s->nics[i].reliable) ? &s->nics[i] : NULL;
     if (n && !s->soft_problem[0])
-        snprintf(error, error_size, "no NIC is usable, not even softnic: %s %s", n->name,
-                 n->problem);
+        snprintf(error, size, "no NIC is usable, not even softnic: %s %s", n->name, n->problem);
     else
-        snprintf(error, error_size, "no NIC is usable, not even softnic: %s",
+        snprintf(error, size, "no NIC is usable, not even softnic: %s",
                  s->soft_problem[0] ? s->soft_problem
                  : efa              ? "it has no EFA device"
                                     : "it has no device");
@@ -98,7 +95,7 @@ static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *e
 /* Lists only the devices of libraries that the request allows, because opening devices takes
  * time. */
 static int nic_choose_find_candidates(struct candidates *c, struct nic_survey *s,
-                                      const struct nic_request *r, char *error, size_t error_size)
+                                      const struct nic_request *r, char *error, size_t size)
 {
     int soft = !strcmp(r->names, "soft");
     if (r->names[0] && !soft) {
@@ -107,7 +104,7 @@ static int nic_choose_find_candidates(struct candidates *c, struct nic_survey *s
             nic_survey_add(s, 1);
         if (!named_soft || strchr(r->names, ','))
             nic_survey_add(s, 0);
-        return nic_choose_by_names(c, s, r->names, r->efa, error, error_size);
+        return nic_choose_by_names(c, s, r->names, r->efa, error, size);
     }
     if (!soft) {
         nic_survey_add(s, 0);
@@ -119,7 +116,7 @@ static int nic_choose_find_candidates(struct candidates *c, struct nic_survey *s
     }
     if (c->count)
         return 0;
-    nic_choose_explain_none(s, r->efa, error, error_size);
+    nic_choose_explain_none(s, r->efa, error, size);
     return -ENODEV;
 }
 
@@ -175,8 +172,7 @@ void nic_own_place(struct nic_place *out, const char *gpu)
     out->numa = topology_own_numa(nic_sysfs());
 }
 
-int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error,
-               size_t error_size)
+int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t size)
 {
     struct nic_survey *s = calloc(1, sizeof *s);
     struct candidates c = {.count = 0};
@@ -184,15 +180,15 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
     error[0] = '\0';
     int rc = !s ? -ENOMEM
              : request->local_rank < request->local_ranks
-                 ? nic_choose_find_candidates(&c, s, request, error, error_size)
+                 ? nic_choose_find_candidates(&c, s, request, error, size)
                  : -EINVAL;
     if (!rc && request->rails > c.count)
-        rc = mk_fail(-EINVAL, error, error_size,
+        rc = mk_fail(-EINVAL, error, size,
                      "%u NICs for each rank were asked for, and only %u may be used",
                      request->rails, c.count);
     rc = rc ? rc : nic_choose_all(out, &c, request);
     if (rc && !error[0])
-        snprintf(error, error_size, "cannot choose a NIC: %s", strerror(-rc));
+        snprintf(error, size, "cannot choose a NIC: %s", strerror(-rc));
     free(s);
     return rc;
 }

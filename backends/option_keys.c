@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,21 +27,21 @@ static const struct option_key *option_keys_find(const struct option_key *keys, 
 }
 
 int option_keys_parse(void *options, const struct option_key *keys, size_t count,
-                      const char *fabric, const char *text, char *error, size_t error_size)
+                      const char *fabric, const char *text, char *error, size_t size)
 {
     while (text && *text) {
         size_t length = strcspn(text, ","), name = strcspn(text, "=,");
         if (length) {
             const struct option_key *k = option_keys_find(keys, count, text, name);
             if (!k)
-                return mk_fail(-EINVAL, error, error_size, "the %s options have no '%.*s'", fabric,
+                return mk_fail(-EINVAL, error, size, "the %s options have no '%.*s'", fabric,
                                (int)name, text);
             const char *value = text + name + (name < length);
             char *end;
             errno = 0;
             long long v = strtoll(value, &end, 10);
             if (errno || end == value || end != text + length || v < k->min || v > k->max)
-                return mk_fail(-EINVAL, error, error_size,
+                return mk_fail(-EINVAL, error, size,
                                "the %s option %s takes %" PRId64 " to %" PRId64 ", not '%.*s'",
                                fabric, k->name, k->min, k->max, (int)(text + length - value),
                                value);

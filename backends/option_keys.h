@@ -20,4 +20,4 @@ void option_keys_default(void *options, const struct option_key *keys, size_t co
 /* Sets the options in `text` (NULL: none); `fabric` is the fabric's name in sentences. 0, or
  * -EINVAL with a sentence in `error`, and then some of them may be set. */
 int option_keys_parse(void *options, const struct option_key *keys, size_t count,
-                      const char *fabric, const char *text, char *error, size_t error_size);
+                      const char *fabric, const char *text, char *error, size_t size);

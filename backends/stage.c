@@ -108,14 +108,14 @@ static void stage_address(struct fabric *fabric, void *out)
 }
 
 static int stage_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers,
-                         uint32_t count, char *error, size_t error_size)
+                         uint32_t count, char *error, size_t size)
 {
     struct stage *s = stage_of(fabric);
     struct address mine = {STAGE_MAGIC, s->heap.bytes, s->heap.flag_bytes, s->slot_bytes};
     size_t own = sizeof mine, inner = s->inner->ops->address_bytes(s->inner);
     for (uint32_t i = 0; i < count; i++)
         if (memcmp((const char *)addresses + peers[i] * (own + inner), &mine, own))
-            return mk_fail(-EPROTO, error, error_size,
+            return mk_fail(-EPROTO, error, size,
                            "cannot connect to rank %u: it has another heap, or does not stage",
                            peers[i]);
     char *inners = calloc(s->world, inner);
@@ -123,7 +123,7 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
         return -ENOMEM;
     for (uint32_t i = 0; i < s->world; i++)
         memcpy(inners + i * inner, (const char *)addresses + i * (own + inner) + own, inner);
-    int rc = s->inner->ops->connect(s->inner, inners, peers, count, error, error_size);
+    int rc = s->inner->ops->connect(s->inner, inners, peers, count, error, size);
     free(inners);
     return rc;
 }
@@ -188,15 +188,14 @@ static int stage_make_peers(struct stage *s, const struct stage_config *config)
     return s->peers ? 0 : -ENOMEM;
 }
 
-int stage_open(struct fabric **out, const struct stage_config *config, char *error,
-               size_t error_size)
+int stage_open(struct fabric **out, const struct stage_config *config, char *error, size_t size)
 {
     *out = NULL;
     error[0] = '\0';
     const struct mr_memory_ops *ops = config->ops;
     if (!mr_copies(ops))
         return mk_fail(
-            -EOPNOTSUPP, error, error_size,
+            -EOPNOTSUPP, error, size,
             "this NIC cannot reach the heap's memory, and this process cannot copy it to host "
             "memory");
     struct stage *s = calloc(1, sizeof *s);
@@ -212,10 +211,10 @@ int stage_open(struct fabric **out, const struct stage_config *config, char *err
     int rc = stage_make_peers(s, config);
     if (!rc && !(s->memory.base = ops->pinned(s->memory.bytes)))
         rc = -ENOMEM;
-    rc = rc ? rc : config->open_inner(config->context, &s->inner, &s->memory, error, error_size);
+    rc = rc ? rc : config->open_inner(config->context, &s->inner, &s->memory, error, size);
     if (rc) {
         if (!error[0])
-            snprintf(error, error_size, "no %" PRIu64 " MiB of pinned memory to stage puts in",
+            snprintf(error, size, "no %" PRIu64 " MiB of pinned memory to stage puts in",
                      s->memory.bytes >> 20);
         stage_close(&s->fabric);
         return rc;

@@ -31,11 +31,10 @@ struct stage_config {
     /* Opens the inner fabric, whose puts of one flag to one peer land in the order of their making,
      * data before flag, as any fabric's do. 0 or -errno with a sentence in `error`. */
     int (*open_inner)(void *context, struct fabric **out, const struct stage_memory *memory,
-                      char *error, size_t error_size);
+                      char *error, size_t size);
     void *context;
 };
 
 /* 0, -ENOMEM, -EOPNOTSUPP (this process cannot copy that memory), or open_inner's error; a sentence
  * in `error`. The fabric's close frees everything, the inner fabric too. */
-int stage_open(struct fabric **out, const struct stage_config *config, char *error,
-               size_t error_size);
+int stage_open(struct fabric **out, const struct stage_config *config, char *error, size_t size);

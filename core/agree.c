@@ -18,8 +18,7 @@ uint64_t agree_hash(const char *text)
 }
 
 static int agree_differs(const struct ballot *all, uint32_t world, const char *verb,
-                         const struct agree_field *fields, uint32_t count, char *error,
-                         size_t error_size)
+                         const struct agree_field *fields, uint32_t count, char *error, size_t size)
 {
     int refused = 0;
     for (uint32_t r = 0; r < world; r++)
@@ -37,25 +36,23 @@ static int agree_differs(const struct ballot *all, uint32_t world, const char *v
         if (others > 1)
             snprintf(more, sizeof more, " (and %u more ranks differ)", others - 1);
         if (fields[i].kind == AGREE_GIVEN)
-            snprintf(error, error_size,
+            snprintf(error, size,
                      all[odd].values[i] ? "rank %u has %s, which rank 0 has not%s"
                                         : "rank %u has no %s, which rank 0 has%s",
                      odd, fields[i].name, more);
         else if (fields[i].kind == AGREE_OPAQUE || fields[i].kind == AGREE_MADE)
-            snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb,
-                     fields[i].name, more);
+            snprintf(error, size, "rank %u %s another %s than rank 0%s", odd, verb, fields[i].name,
+                     more);
         else
-            snprintf(error, error_size, "rank %u %s %s = %llu where rank 0 has %llu%s", odd, verb,
-                     fields[i].name, (unsigned long long)all[odd].values[i],
-                     (unsigned long long)all[0].values[i], more);
+            snprintf(error, size, "rank %u %s %s = %lu where rank 0 has %lu%s", odd, verb,
+                     fields[i].name, all[odd].values[i], all[0].values[i], more);
         return -EINVAL;
     }
     return 0;
 }
 
 int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
-          const struct agree_field *fields, uint32_t count, int result, char *error,
-          size_t error_size)
+          const struct agree_field *fields, uint32_t count, int result, char *error, size_t size)
 {
     struct ballot *all = calloc(world + 1, sizeof *all), *mine = all + world;
     if (!all) { /* the others would wait for this rank */
@@ -75,7 +72,7 @@ int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
         snprintf(mine->error, sizeof mine->error, "%s", error);
     int sent = bootstrap_allgather(b, mine, all, sizeof *all);
     if (!sent)
-        sent = agree_differs(all, world, verb, fields, count, error, error_size);
+        sent = agree_differs(all, world, verb, fields, count, error, size);
     for (uint32_t r = 0; !sent && r < world; r++) {
         if (!all[r].result)
             continue;
@@ -84,7 +81,7 @@ int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
         if (result)
             sent = result; /* its own words, unabridged, are in `error` */
         else
-            snprintf(error, error_size, "rank %u: %s", r, all[r].error);
+            snprintf(error, size, "rank %u: %s", r, all[r].error);
     }
     free(all);
     return sent;

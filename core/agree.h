@@ -25,8 +25,7 @@ struct agree_field {
  * differ; `verb` says what a rank does with them: "plans"), the first failed rank's own, or the
  * bootstrap's (`error` is left alone then: ask bootstrap_settle). Collective. */
 int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
-          const struct agree_field *fields, uint32_t count, int result, char *error,
-          size_t error_size);
+          const struct agree_field *fields, uint32_t count, int result, char *error, size_t size);
 
 /* A string as a value that agree can compare. */
 uint64_t agree_hash(const char *text);

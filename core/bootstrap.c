@@ -19,12 +19,12 @@ int bootstrap_wait(struct bootstrap *b, uint64_t deadline)
 }
 
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,
-                   size_t error_size)
+                   size_t size)
 {
     *out = NULL;
     if (config->world == 0 || config->world > MK_MAX_RANKS || config->rank >= config->world ||
         !config->timeout_ns || (config->world > 1 && !config->token[0]))
-        return mk_fail(-EINVAL, error, error_size,
+        return mk_fail(-EINVAL, error, size,
                        "rank %u of %u: a job has 1 to %u ranks, a token and a timeout",
                        config->rank, config->world, MK_MAX_RANKS);
     struct bootstrap *b = calloc(1, sizeof *b);
@@ -34,7 +34,7 @@ int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config
         b->slots = calloc(peers + 1, sizeof *b->slots);
     }
     if (!b || !b->peers || !b->slots || failure_case_open(&b->failure, config->world)) {
-        snprintf(error, error_size, "out of memory");
+        snprintf(error, size, "out of memory");
         if (b) {
             free(b->peers);
             free(b->slots);
@@ -54,11 +54,11 @@ int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config
     memcpy(mine.token, config->token, strnlen(config->token, sizeof mine.token));
     int result = 0;
     if (b->world > 1)
-        result = bootstrap_meet(b, &mine, error, error_size);
+        result = bootstrap_meet(b, &mine, error, size);
     else if (config->listen_fd >= 0)
         close(config->listen_fd);
     if (!result && (result = bootstrap_watch_start(b)))
-        snprintf(error, error_size, "cannot start the bootstrap's thread: %s", strerror(-result));
+        snprintf(error, size, "cannot start the bootstrap's thread: %s", strerror(-result));
     if (result) {
         bootstrap_leave(b);
         return result;

@@ -32,7 +32,7 @@ struct bootstrap_config {
  * (no such host), -ENOMEM. A process without the token is refused and cannot end the job: a rank
  * with a wrong token is missing to the others. */
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,
-                   size_t error_size);
+                   size_t size);
 
 /* A listening socket as rank 0's would be for ranks that know it by `host`, for a bootstrap to
  * come: at port *port, or at any where that is 0; *port is then its port. It listens at the address

@@ -186,8 +186,8 @@ static int bootstrap_collective_allgather_root(struct bootstrap *b, enum wire_co
         const struct bootstrap_slot *s = &b->slots[r];
         if (s->bytes != 4 + bytes) {
             struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, r);
-            snprintf(f.detail, sizeof f.detail, "rank %u gave %llu bytes to an all-gather of %zu",
-                     r, (unsigned long long)s->bytes - 4, bytes);
+            snprintf(f.detail, sizeof f.detail, "rank %u gave %lu bytes to an all-gather of %zu", r,
+                     s->bytes - 4, bytes);
             bootstrap_record(b, &f);
             peer_drop(frame);
             return bootstrap_collective_failed_result(b);
@@ -276,8 +276,7 @@ int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void *
         if (b->world > 1)
             result = bootstrap_collective_collect(b, WIRE_GATHER, sequence, 1, b->world,
                                                   peer_now() + b->timeout_ns);
-        if (!result)
-            result = bootstrap_collective_gather_parts(b, mine, bytes, all, lengths);
+        result = result ? result : bootstrap_collective_gather_parts(b, mine, bytes, all, lengths);
         struct peer_blob *frame = result ? NULL : peer_frame(WIRE_RESULT, sequence, 0, NULL, 0);
         if (frame)
             bootstrap_collective_answer_all(b, frame);
@@ -352,8 +351,7 @@ int bootstrap_clock(struct bootstrap *b, uint32_t samples, uint64_t *local, uint
         bootstrap_clear_slot(b, 0);
         for (uint32_t i = 0; i < samples && !result; i++)
             result = bootstrap_collective_sample_clock(b, i, &local[i], &remote[i], &bracket[i]);
-        if (!result)
-            result = bootstrap_collective_ask(b, WIRE_CLOCK, sequence + 1, NULL, 0);
+        result = result ? result : bootstrap_collective_ask(b, WIRE_CLOCK, sequence + 1, NULL, 0);
         bootstrap_clear_slot(b, 0);
     }
     pthread_mutex_unlock(&b->lock);

@@ -56,7 +56,7 @@ static inline uint32_t bootstrap_peer_rank(const struct bootstrap *b, uint32_t i
 
 /* bootstrap_join.c: connects; after it, all ranks are in b->peers. 0 or -errno with a sentence. */
 int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error,
-                   size_t error_size);
+                   size_t size);
 
 /* bootstrap_watch.c: the watcher thread. */
 int bootstrap_watch_start(struct bootstrap *b);

@@ -158,8 +158,7 @@ static int bootstrap_join_accept_ranks(struct bootstrap *b, const struct bootstr
     if (!fds)
         return fail(e, -ENOMEM, "out of memory");
     int result = e->error = listener_open(&b->listener, config, e->text, sizeof e->text);
-    if (!result)
-        result = bootstrap_join_gather_ranks(b, fds, deadline, e);
+    result = result ? result : bootstrap_join_gather_ranks(b, fds, deadline, e);
     if (!result)
         listener_complete(&b->listener);
     uint32_t missing = 0;
@@ -290,19 +289,18 @@ static int bootstrap_join_root(struct bootstrap *b, const struct bootstrap_confi
     do {
         peer_close(&b->peers[0]);
         result = bootstrap_join_find_root(b, config, deadline, e);
-        if (!result)
-            result = bootstrap_join_say_hello(b, config, deadline + REASON_NS, e);
+        result = result ? result : bootstrap_join_say_hello(b, config, deadline + REASON_NS, e);
     } while (result == -EBUSY && peer_now() < deadline);
     return result;
 }
 
 int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error,
-                   size_t error_size)
+                   size_t size)
 {
     struct join_error e = {0, ""};
     int result = b->rank == 0 ? bootstrap_join_accept_ranks(b, config, &e)
                               : bootstrap_join_root(b, config, &e);
     if (result)
-        snprintf(error, error_size, "%s", e.text);
+        snprintf(error, size, "%s", e.text);
     return result;
 }

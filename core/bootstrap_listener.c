@@ -88,7 +88,7 @@ int bootstrap_listen(const char *host, uint16_t *port)
 }
 
 int listener_open(struct listener *l, const struct bootstrap_config *config, char *error,
-                  size_t error_size)
+                  size_t size)
 {
     memset(l, 0, sizeof *l);
     memcpy(l->token, config->token, sizeof l->token);
@@ -105,7 +105,7 @@ int listener_open(struct listener *l, const struct bootstrap_config *config, cha
         return 0;
     int result = l->fd;
     l->fd = -1;
-    return mk_fail(result, error, error_size, "rank 0 cannot listen at port %u: %s%s", config->port,
+    return mk_fail(result, error, size, "rank 0 cannot listen at port %u: %s%s", config->port,
                    strerror(-result),
                    result == -EADDRINUSE ? "; another job may be using it, name another port" : "");
 }
@@ -166,8 +166,8 @@ char *listener_strangers(const struct listener *l, char *text, size_t size)
     text[0] = '\0';
     if (l->refused > 1)
         used = (size_t)snprintf(
-            text, size, " (%llu unauthenticated connections were refused, the last from %s: %s",
-            (unsigned long long)l->refused, l->address, l->reason);
+            text, size, " (%lu unauthenticated connections were refused, the last from %s: %s",
+            l->refused, l->address, l->reason);
     else if (l->refused)
         used =
             (size_t)snprintf(text, size, " (an unauthenticated connection from %s was refused: %s",

@@ -27,7 +27,7 @@ struct listener {
 /* Listens at the configured port, or takes the configured listening socket over. 0 or -errno with
  * *error. */
 int listener_open(struct listener *l, const struct bootstrap_config *config, char *error,
-                  size_t error_size);
+                  size_t size);
 void listener_close(struct listener *l);
 
 /* Adds its descriptors to poll (LISTENER_STRANGERS + 1 at most); returns how many. *deadline is

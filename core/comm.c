@@ -83,11 +83,9 @@ static int comm_fill_config(struct mk_comm *comm, const struct mk_config *config
     if (c->device && c->exec != MK_EXEC_CUDA)
         return comm_refuse(comm, -EINVAL, "device says which GPU a rank takes: it is of exec=cuda");
     if (!c->token[0] && world > 1)
-        return comm_refuse(comm, -EINVAL, "a job of %llu ranks needs a token",
-                           (unsigned long long)world);
+        return comm_refuse(comm, -EINVAL, "a job of %lu ranks needs a token", world);
     if (!c->token[0])
-        snprintf(c->token, sizeof c->token, "alone-%ld-%lld", (long)getpid(),
-                 (long long)time(NULL));
+        snprintf(c->token, sizeof c->token, "alone-%ld-%ld", (long)getpid(), time(NULL));
     int cuda = c->exec == MK_EXEC_CUDA;
     if (!c->fabric[0])
         snprintf(c->fabric, sizeof c->fabric, "verbs");
@@ -104,9 +102,8 @@ static int comm_fill_config(struct mk_comm *comm, const struct mk_config *config
         c->heap_bytes > MK_CMD_MAX_OFFSET - c->flag_bytes - 2 * COMM_PAGE)
         return comm_refuse(
             comm, -EINVAL,
-            "%llu bytes of flags and %llu of heap: commands reach %u flags and %llu bytes",
-            (unsigned long long)c->flag_bytes, (unsigned long long)c->heap_bytes, MK_CMD_MAX_FLAG,
-            (unsigned long long)MK_CMD_MAX_OFFSET);
+            "%lu bytes of flags and %lu of heap: commands reach %u flags and %lu bytes",
+            c->flag_bytes, c->heap_bytes, MK_CMD_MAX_FLAG, MK_CMD_MAX_OFFSET);
     c->heap_bytes = mk_round_up(c->heap_bytes, COMM_PAGE);
     c->flag_bytes = mk_round_up(c->flag_bytes, COMM_PAGE);
     comm->topo = (struct mk_topo){c->nodes, c->gpus, c->rank};

@@ -25,8 +25,8 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
         uint64_t at = op_heap_offset(q, i);
         if (at && arguments[i] != (uint8_t *)comm->heap.base + at)
             return comm_refuse(comm, -EINVAL,
-                               "%s at %p: the plan has it at offset %llu of the symmetric heap, %p",
-                               op_argument(q, i)->name, arguments[i], (unsigned long long)at,
+                               "%s at %p: the plan has it at offset %lu of the symmetric heap, %p",
+                               op_argument(q, i)->name, arguments[i], at,
                                (void *)((uint8_t *)comm->heap.base + at));
     }
     return comm->exec->launch(comm, plan, arguments, stream);

@@ -4,6 +4,8 @@
 #include "core/comm.h"
 #include "core/sentence.h"
 
+#include <string.h>
+
 #define COMM_PAGE 4096u
 #define COMM_LONGEST_NS                                                                            \
     2000000000000000ull /* 23 days: more is no number of ms for poll, nor to be added to a clock   \
@@ -24,6 +26,13 @@ struct plan_handle {
 /* The problem that a user's spec asks for, without what the communicator adds. 0, or -EINVAL with a
  * sentence. */
 int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *error, size_t size);
+
+/* If `text` is "name=...": what is behind the =. Else NULL. */
+static inline const char *setting_value(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(text, name, n) && text[n] == '=' ? text + n + 1 : NULL;
+}
 
 /* The options of a plan as made, in words that its operator takes. */
 void spec_options(const struct mk_plan *plan, char *text, size_t size);

@@ -18,9 +18,8 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset)
     if (first == UINT64_MAX || ranges_take(&comm->free_bytes, first, count)) {
         comm_refuse(
             comm, -ENOSPC,
-            "%llu bytes of the symmetric heap: %llu of %llu are free; open it with more heap_bytes",
-            (unsigned long long)bytes, (unsigned long long)ranges_longest(&comm->free_bytes),
-            (unsigned long long)(h->bytes - h->flag_bytes));
+            "%lu bytes of the symmetric heap: %lu of %lu are free; open it with more heap_bytes",
+            bytes, ranges_longest(&comm->free_bytes), h->bytes - h->flag_bytes);
         return NULL;
     }
     *offset = first;
@@ -49,10 +48,9 @@ static int comm_plan_check_operands(struct mk_comm *comm, const struct mk_proble
         if (at && (at % MK_HEAP_UNIT || at < h->flag_bytes || at >= h->bytes ||
                    bytes[i] > h->bytes - at || !ranges_are_taken(&comm->free_bytes, at, bytes[i])))
             return comm_refuse(comm, -EINVAL,
-                               "%s at offset %llu of the heap, %llu bytes: not a block that "
+                               "%s at offset %lu of the heap, %lu bytes: not a block that "
                                "mk_heap_alloc returned",
-                               op_argument(q, i)->name, (unsigned long long)at,
-                               (unsigned long long)bytes[i]);
+                               op_argument(q, i)->name, at, bytes[i]);
     }
     return 0;
 }
@@ -68,21 +66,17 @@ static int comm_plan_find_room(struct mk_comm *comm, const struct mk_plan *p, ui
     if (*flag == UINT64_MAX)
         return comm_refuse(
             comm, -ENOSPC,
-            "%s needs %u flags and %llu of %llu are free: open the communicator with flag_bytes of "
-            "at least %llu",
-            plan_op_name(p->problem.op), p->flags,
-            (unsigned long long)ranges_longest(&comm->free_flags), (unsigned long long)flags,
-            (unsigned long long)mk_round_up(
-                (flags - ranges_last(&comm->free_flags, flags) + p->flags) * 8, COMM_PAGE));
+            "%s needs %u flags and %lu of %lu are free: open the communicator with flag_bytes of "
+            "at least %lu",
+            plan_op_name(p->problem.op), p->flags, ranges_longest(&comm->free_flags), flags,
+            mk_round_up((flags - ranges_last(&comm->free_flags, flags) + p->flags) * 8, COMM_PAGE));
     if (*at == UINT64_MAX)
         return comm_refuse(
             comm, -ENOSPC,
-            "%s needs %llu bytes of the symmetric heap and %llu of %llu are free: open the "
-            "communicator with heap_bytes of at least %llu",
-            plan_op_name(p->problem.op), (unsigned long long)p->heap_bytes,
-            (unsigned long long)ranges_longest(&comm->free_bytes), (unsigned long long)all,
-            (unsigned long long)mk_round_up(all - ranges_last(&comm->free_bytes, h->bytes) + bytes,
-                                            COMM_PAGE));
+            "%s needs %lu bytes of the symmetric heap and %lu of %lu are free: open the "
+            "communicator with heap_bytes of at least %lu",
+            plan_op_name(p->problem.op), p->heap_bytes, ranges_longest(&comm->free_bytes), all,
+            mk_round_up(all - ranges_last(&comm->free_bytes, h->bytes) + bytes, COMM_PAGE));
     return 0;
 }
 
@@ -114,10 +108,8 @@ static int comm_plan_build(struct mk_comm *comm, struct mk_plan *p,
         tuning_build(p, &comm->tuning, problem, comm->device,
                      (uint32_t)comm_plan_first(&comm->free_flags, h->flag_bytes / 8),
                      comm_plan_first(&comm->free_bytes, h->bytes), comm->error, sizeof comm->error);
-    if (!result)
-        result = comm_plan_find_room(comm, p, &flag, &at);
-    if (!result)
-        result = comm_plan_check_operands(comm, &p->problem);
+    result = result ? result : comm_plan_find_room(comm, p, &flag, &at);
+    result = result ? result : comm_plan_check_operands(comm, &p->problem);
     if (!result && (flag != p->flag_base || at != p->heap_base))
         result = comm_plan_move(comm, p, flag, at);
     if (result)
@@ -355,10 +347,8 @@ int mk_plan_destroy(struct mk_plan *p)
         result = comm_refuse(comm, -EINVAL,
                              "a trace is being recorded, and tells of the plans: call mk_trace_end "
                              "before mk_plan_destroy");
-    if (!result)
-        result = mk_wait(comm);
-    if (!result)
-        result = comm_plan_drain(comm);
+    result = result ? result : mk_wait(comm);
+    result = result ? result : comm_plan_drain(comm);
     if (!comm_failed(comm))
         result = comm_plan_agree_to_destroy(comm, p, result);
     if (comm_failed(comm))

@@ -2,7 +2,6 @@
 #include "core/sentence.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char *const names[] = {"bias", "silu", "gelu_tanh", "residual", "rmsnorm", "gated"};

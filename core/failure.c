@@ -22,8 +22,7 @@ static void failure_say_rank(char *text, size_t size, const struct mk_failure *f
     else if (f->cta == UINT32_MAX)
         mk_append(text, size, "rank %u's proxy", f->rank);
     else
-        mk_append(text, size, "rank %u CTA %u (%s)", f->rank, f->cta,
-                  plan_role_name((enum mk_role)f->role));
+        mk_append(text, size, "rank %u CTA %u (%s)", f->rank, f->cta, plan_role_name(f->role));
 }
 
 /* "chunk 3 of rank 5's A in epoch 7 (flag 12 saw 6, wants 7)", as much of it as is known. */
@@ -38,10 +37,9 @@ static void failure_say_what(char *text, size_t size, const struct mk_failure *f
     else
         mk_append(text, size, "rank %u", f->producer);
     if (f->op < MK_OPS && f->epoch)
-        mk_append(text, size, " in epoch %llu", (unsigned long long)f->epoch);
+        mk_append(text, size, " in epoch %lu", f->epoch);
     if (f->flag != UINT32_MAX)
-        mk_append(text, size, " (flag %u saw %llu, wants %llu)", f->flag,
-                  (unsigned long long)f->seen, (unsigned long long)f->wanted);
+        mk_append(text, size, " (flag %u saw %lu, wants %lu)", f->flag, f->seen, f->wanted);
 }
 
 static void failure_say_detail(char *text, size_t size, const struct mk_failure *f)
@@ -79,7 +77,7 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
     if (size)
         text[0] = '\0';
     if (f->op < MK_OPS)
-        mk_append(text, size, "%s: ", plan_op_name((enum mk_op)f->op));
+        mk_append(text, size, "%s: ", plan_op_name(f->op));
     switch (f->kind) {
     case MK_FAIL_NONE:
         mk_append(text, size, "nothing failed");
@@ -126,18 +124,15 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         if (!failure_has(f->what)) {
             mk_append(
                 text, size,
-                "rank %u has %d tokens by its count in epoch %llu, and its plan has room for 0 to "
-                "%llu; nothing was computed",
-                f->producer, (int32_t)f->seen, (unsigned long long)f->epoch,
-                (unsigned long long)f->wanted);
+                "rank %u has %d tokens by its count in epoch %lu, and its plan has room for 0 to "
+                "%lu; nothing was computed",
+                f->producer, (int32_t)f->seen, f->epoch, f->wanted);
             break;
         }
-        mk_append(
-            text, size,
-            "rank %u has room for %llu %.*s, and %llu came in epoch %llu; nothing was computed: "
-            "ask for more (--capacity), or spread tokens over experts",
-            f->producer, (unsigned long long)f->wanted, FIELD(f->what), (unsigned long long)f->seen,
-            (unsigned long long)f->epoch);
+        mk_append(text, size,
+                  "rank %u has room for %lu %.*s, and %lu came in epoch %lu; nothing was computed: "
+                  "ask for more (--capacity), or spread tokens over experts",
+                  f->producer, f->wanted, FIELD(f->what), f->seen, f->epoch);
         break;
     default:
         failure_say_rank(text, size, f);

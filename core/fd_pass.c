@@ -40,8 +40,7 @@ int fd_pass_open(struct fd_pass *p, char *error, size_t size)
     int failed = p->listens < 0 || getrandom(bits, sizeof bits, 0) != sizeof bits ||
                  getrandom(p->name.key, sizeof p->name.key, 0) != sizeof p->name.key;
     if (!failed) {
-        snprintf(p->name.name, sizeof p->name.name, "mkernel-%016llx%016llx",
-                 (unsigned long long)bits[0], (unsigned long long)bits[1]);
+        snprintf(p->name.name, sizeof p->name.name, "mkernel-%016lx%016lx", bits[0], bits[1]);
         socklen_t length = fd_pass_address(&p->name, &address);
         failed = bind(p->listens, (struct sockaddr *)&address, length) ||
                  listen(p->listens, FD_PASS_RANKS);

@@ -11,7 +11,7 @@
 struct reading {
     const char *const *environment;
     char *error;
-    size_t error_size;
+    size_t size;
     int refused;
 };
 
@@ -21,7 +21,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct reading *r, const
         return -EINVAL;
     va_list args;
     va_start(args, format);
-    vsnprintf(r->error, r->error_size, format, args);
+    vsnprintf(r->error, r->size, format, args);
     va_end(args);
     r->refused = 1;
     return -EINVAL;
@@ -152,10 +152,9 @@ static void launcher_find_token(struct reading *r, struct launcher *l)
     else if (token)
         snprintf(l->token, sizeof l->token, "%s", token);
     else
-        l->guessable =
-            snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
-                     (unsigned long long)launcher_job_hash(r, l, MK_DIGEST),
-                     (unsigned long long)launcher_job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
+        l->guessable = snprintf(l->token, sizeof l->token, "%s-%016lx%016lx", l->name,
+                                launcher_job_hash(r, l, MK_DIGEST),
+                                launcher_job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
 }
 
 /* Rank = node * ranks per node + local rank, everywhere. `option` makes the launcher number them
@@ -285,13 +284,12 @@ static int launcher_read_srun(struct reading *r, struct launcher *l)
     return launcher_finish(r, l, "srun --ntasks-per-node");
 }
 
-int launcher_read(struct launcher *out, const char *const *environment, char *error,
-                  size_t error_size)
+int launcher_read(struct launcher *out, const char *const *environment, char *error, size_t size)
 {
-    struct reading r = {environment, error, error_size, 0};
+    struct reading r = {environment, error, size, 0};
     int result = 0;
     memset(out, 0, sizeof *out);
-    if (error_size)
+    if (size)
         error[0] = '\0';
     /* PMI_RANK alone may be Slurm's: srun --mpi=pmi2 sets it beside its own, MPICH's mpirun says
      * the local rank too. */

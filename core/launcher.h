@@ -38,5 +38,4 @@ struct launcher {
  * under a launcher, 0 where there is none, -EINVAL with one sentence in `error` where the
  * environment is incomplete or contradicts itself. Ranks must be numbered node by node, as many on
  * each: the sentence says which option gives that. Pure: any thread, nothing kept. */
-int launcher_read(struct launcher *out, const char *const *environment, char *error,
-                  size_t error_size);
+int launcher_read(struct launcher *out, const char *const *environment, char *error, size_t size);

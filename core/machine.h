@@ -107,15 +107,15 @@ const struct mk_machine *machine_default(void);
  * machine_number. A line "like = 8xH200-cx7" before them takes all numbers of a machine that is
  * compiled in, so that a file says only what is different. 0, or -EINVAL or -errno of the file with
  * one sentence that names the line. */
-int machine_read(struct mk_machine *m, const char *path, char *error, size_t error_size);
+int machine_read(struct mk_machine *m, const char *path, char *error, size_t size);
 
 /* A machine by the name of a file of experiments/machines/ ("8xH200-cx7"; those are compiled in),
  * or by a path, which has a / or names a file that is there. Returns as machine_read does. */
-int machine_find(struct mk_machine *m, const char *name_or_path, char *error, size_t error_size);
+int machine_find(struct mk_machine *m, const char *name_or_path, char *error, size_t size);
 
 /* The same of a text; `file` is its name in sentences. */
 int machine_parse(struct mk_machine *m, const char *text, const char *file, char *error,
-                  size_t error_size);
+                  size_t size);
 
 /* All of it as such a text. Returns the length that it has or would have, as snprintf. */
 size_t machine_write(const struct mk_machine *m, char *text, size_t size);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base,
-               uint64_t heap_base, char *error, size_t error_size)
+               uint64_t heap_base, char *error, size_t size)
 {
     memset(p, 0, sizeof *p);
     p->problem = *problem;
@@ -21,27 +21,21 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
     const struct mk_topo *t = &problem->topo;
     if (!t->nodes || !t->gpus || t->gpus > MK_MAX_LOCAL ||
         (uint64_t)t->nodes * t->gpus > MK_MAX_RANKS || t->rank >= mk_world(t)) {
-        snprintf(error, error_size,
-                 "%u nodes of %u ranks: 1 to %u ranks a node and at most %u in all", t->nodes,
-                 t->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
+        snprintf(error, size, "%u nodes of %u ranks: 1 to %u ranks a node and at most %u in all",
+                 t->nodes, t->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
         return -EINVAL;
     }
     if (!op_of(problem->op)) {
-        snprintf(error, error_size, "%s has no schedule", plan_op_name(problem->op));
+        snprintf(error, size, "%s has no schedule", plan_op_name(problem->op));
         return -EINVAL;
     }
-    int result = plan_choose_engine(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_shape(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_dtype(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_epilogue(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_sums(&p->problem, error, error_size);
-    if (!result)
-        result = plan_check_back(&p->problem, error, error_size);
-    return result ? result : op_of(problem->op)->build(op_of(problem->op), p, error, error_size);
+    int result = plan_choose_engine(&p->problem, error, size);
+    result = result ? result : plan_check_shape(&p->problem, error, size);
+    result = result ? result : plan_check_dtype(&p->problem, error, size);
+    result = result ? result : plan_check_epilogue(&p->problem, error, size);
+    result = result ? result : plan_check_sums(&p->problem, error, size);
+    result = result ? result : plan_check_back(&p->problem, error, size);
+    return result ? result : op_of(problem->op)->build(op_of(problem->op), p, error, size);
 }
 
 uint64_t plan_layout(const struct mk_plan *p)
@@ -55,7 +49,7 @@ uint64_t plan_layout(const struct mk_plan *p)
 int plan_op_by_name(const char *name)
 {
     for (int i = 0; i < MK_OPS; i++)
-        if (!strcmp(name, plan_op_name((enum mk_op)i)))
+        if (!strcmp(name, plan_op_name(i)))
             return i;
     return -EINVAL;
 }

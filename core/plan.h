@@ -130,7 +130,7 @@ struct mk_flag_meaning {
  * it took. Returns 0, or -EINVAL with one sentence in `error` (what does not fit, and the nearest
  * thing that does). */
 int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base,
-               uint64_t heap_base, char *error, size_t error_size);
+               uint64_t heap_base, char *error, size_t size);
 
 /* Names as on the command line, "host", by enum mk_exec. And whose plans an executor runs: the
  * emulated GPU runs the GPU's kernels, by the GPU's plans. */

@@ -34,9 +34,8 @@ int plan_check_shape(const struct mk_problem *q, char *error, size_t size)
     uint32_t count = op_numbers(q, numbers);
     for (uint32_t i = 0; i < count; i++)
         if (!numbers[i] || numbers[i] > d[i].most)
-            return plan_refuse(error, size, "%s = %llu: must be 1 to %llu%s%s", d[i].name,
-                               (unsigned long long)numbers[i], (unsigned long long)d[i].most,
-                               d[i].why ? "; " : "", d[i].why ? d[i].why : "");
+            return plan_refuse(error, size, "%s = %lu: must be 1 to %lu%s%s", d[i].name, numbers[i],
+                               d[i].most, d[i].why ? "; " : "", d[i].why ? d[i].why : "");
     for (uint32_t i = 0; i < count; i++)
         if (numbers[i] % op_unit(q, i))
             return plan_refuse_number(q, &d[i], numbers[i], op_unit(q, i), error, size);
@@ -137,11 +136,10 @@ static int plan_check_gated(const struct mk_problem *q, char *error, size_t size
                            "and on the host",
                            epilogue_text(q->epilogue, words), q->fp8 ? "dtype=fp8" : "engine=mma");
     if (q->n % 16)
-        return plan_refuse(
-            error, size,
-            "epilogue=%s: N is %llu, and should be a multiple of 16, half of it gate "
-            "and half what it lets through (rows of C must be 16-byte multiples)",
-            epilogue_text(q->epilogue, words), (unsigned long long)q->n);
+        return plan_refuse(error, size,
+                           "epilogue=%s: N is %lu, and should be a multiple of 16, half of it gate "
+                           "and half what it lets through (rows of C must be 16-byte multiples)",
+                           epilogue_text(q->epilogue, words), q->n);
     return 0;
 }
 
@@ -182,19 +180,16 @@ static int plan_check_roles(const struct mk_problem *q, char *error, size_t size
     const uint32_t *ctas = q->tuning.split.ctas;
     int fit = 1;
     for (int role = 0; role < MK_ROLES; role++)
-        fit &= (ctas[role] > 0) == op_needs(q->op, &q->topo, (enum mk_role)role);
+        fit &= (ctas[role] > 0) == op_needs(q->op, &q->topo, role);
     if (fit)
         return 0;
-    char takes[160];
-    size_t used = 0;
+    char takes[160] = "";
     for (int role = 0; role < MK_ROLES; role++)
-        used +=
-            (size_t)snprintf(takes + used, sizeof takes - used, "%s%s %s",
-                             !role                 ? ""
-                             : role + 1 < MK_ROLES ? ", "
-                                                   : " and ",
-                             op_needs(q->op, &q->topo, (enum mk_role)role) ? "at least 1" : "no",
-                             plan_role_name((enum mk_role)role));
+        mk_append(takes, sizeof takes, "%s%s %s",
+                  !role                 ? ""
+                  : role + 1 < MK_ROLES ? ", "
+                                        : " and ",
+                  op_needs(q->op, &q->topo, role) ? "at least 1" : "no", plan_role_name(role));
     return plan_refuse(error, size,
                        "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u "
                        "ranks %s takes %s CTAs",
@@ -232,11 +227,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     if (plan_check_roles(q, error, size))
         return -EINVAL;
     for (int role = 0; role < MK_ROLES && q->engine == MK_ENGINE_MMA; role++)
-        if (mk_role_coresident(&t->split, (enum mk_role)role) > MK_MMA_AUXILIARY_WARPS)
-            return plan_refuse(error, size,
-                               "%u %s CTAs beside each compute CTA: engine mma takes %u at most",
-                               mk_role_coresident(&t->split, (enum mk_role)role),
-                               plan_role_name((enum mk_role)role), MK_MMA_AUXILIARY_WARPS);
+        if (mk_role_coresident(&t->split, role) > MK_MMA_AUXILIARY_WARPS)
+            return plan_refuse(
+                error, size, "%u %s CTAs beside each compute CTA: engine mma takes %u at most",
+                mk_role_coresident(&t->split, role), plan_role_name(role), MK_MMA_AUXILIARY_WARPS);
     if (op->knobs & OP_PIECES && t->pieces != 1 && !op_pieces(q->op, &q->topo))
         return plan_refuse(error, size,
                            "%s puts pieces of tiles to other nodes, and there is one node: pieces "
@@ -250,7 +244,7 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     for (int role = 0; role < MK_ROLES; role++)
         if (ctas[role] > PLAN_MOST_CTAS)
             return plan_refuse(error, size, "%u %s CTAs: at most %u", ctas[role],
-                               plan_role_name((enum mk_role)role), PLAN_MOST_CTAS);
+                               plan_role_name(role), PLAN_MOST_CTAS);
     if (t->tile_m > PLAN_MOST_TILE || t->tile_n > PLAN_MOST_TILE)
         return plan_refuse(error, size, "tiles of %u x %u: at most %u each way", t->tile_m,
                            t->tile_n, PLAN_MOST_TILE);
@@ -288,12 +282,11 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 static void plan_check_say_excess(char *text, size_t size, const char *what, uint64_t needed,
                                   uint64_t most)
 {
-    size_t used = strlen(text);
+    const char *comma = *text ? "," : "";
     if (needed == UINT64_MAX)
-        snprintf(text + used, size - used, "%s more %s than can be counted", used ? "," : "", what);
+        mk_append(text, size, "%s more %s than can be counted", comma, what);
     else if (needed > most)
-        snprintf(text + used, size - used, "%s %llu %s (at most %llu)", used ? "," : "",
-                 (unsigned long long)needed, what, (unsigned long long)most);
+        mk_append(text, size, "%s %lu %s (at most %lu)", comma, needed, what, most);
 }
 
 int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes,

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,13 +45,6 @@ static const struct setting plan_settings[] = {
 
 /* ---- one string ---- */
 
-/* If `text` is "name=...": what is behind the =. Else NULL. */
-static const char *setting_value(const char *text, const char *name)
-{
-    size_t n = strlen(name);
-    return !strncmp(text, name, n) && text[n] == '=' ? text + n + 1 : NULL;
-}
-
 /* A decimal number of at most `most`, up to `end`. 1 if it is one. */
 static int setting_number(const char *value, const char *end, uint64_t most, uint64_t *out)
 {
@@ -86,8 +78,8 @@ static int setting_read(const struct setting *s, const char *value, void *fields
         return 0;
     }
     if (!setting_number(value, value + length, most[s->kind], &number))
-        return plan_refuse(error, size, "%s=%.40s: a number of 0 to %llu", s->name, value,
-                           (unsigned long long)most[s->kind]);
+        return plan_refuse(error, size, "%s=%.40s: a number of 0 to %lu", s->name, value,
+                           most[s->kind]);
     switch (s->kind) {
     case SETTING_U16:
         *(uint16_t *)(void *)field = (uint16_t)number;
@@ -126,7 +118,7 @@ static int setting_read_exec(const char *value, struct mk_config *c, char *error
 {
     for (int i = 0; i < MK_EXECS; i++)
         if (!strcmp(value, plan_execs[i])) {
-            c->exec = (enum mk_exec)i;
+            c->exec = i;
             return 0;
         }
     return plan_refuse(error, size, "exec=%.40s: host, cuda or emulated", value);
@@ -259,7 +251,7 @@ static int settings_read_plan(struct mk_spec *spec, const char *const *settings,
         if (result)
             return result;
     }
-    spec->op = (enum mk_op)op;
+    spec->op = op;
     return op < 0 ? plan_refuse(error, size, "the settings of a plan name no op") : 0;
 }
 
@@ -270,7 +262,6 @@ int mk_plan_create_settings(struct mk_plan **out, struct mk_comm *comm, const ch
     memset(&spec, 0, sizeof spec);
     memset(&q, 0, sizeof q);
     int result = settings_read_plan(&spec, settings, comm->error, sizeof comm->error);
-    if (!result)
-        result = spec_to_problem(&q, &spec, comm->error, sizeof comm->error);
+    result = result ? result : spec_to_problem(&q, &spec, comm->error, sizeof comm->error);
     return comm_create_plan(out, comm, &q, result);
 }

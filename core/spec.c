@@ -127,70 +127,123 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
 
 /* ---- what is asked ---- */
 
-/* "engine=mma": whose kernels the choices are for. 1: it was that. */
-static int spec_read_engine(const char *word, struct mk_problem *q, char *error, size_t size)
+static void spec_set_engine(struct mk_problem *q, int engine)
 {
-    if (strncmp(word, "engine=", 7))
-        return 0;
-    for (int i = 0; i < MK_ENGINES; i++)
-        if (!strcmp(word + 7, plan_engines[i])) {
-            q->engine = (enum mk_engine)i;
-            return 1;
-        }
-    return plan_refuse(error, size, "'%s' is not valid; it should be engine=%s, %s or %s", word,
-                       plan_engines[MK_ENGINE_WGMMA], plan_engines[MK_ENGINE_MMA],
-                       plan_engines[MK_ENGINE_DEVICE]);
+    q->engine = engine;
 }
 
-/* "sms=100" limits what all choices are made of, and is none of them. 1: it was that. */
-static int spec_read_sms(const char *word, struct mk_problem *q, char *error, size_t size)
+static void spec_set_back(struct mk_problem *q, int back)
+{
+    q->back_fp8 = back;
+}
+
+static void spec_set_split(struct mk_problem *q, int split)
+{
+    q->attention.contiguous = split;
+}
+
+/* Options that are one of some words. */
+static const struct spec_choice {
+    const char *name, *const *words;
+    int count, first; /* words; the one that a sentence names first */
+    void (*set)(struct mk_problem *q, int word);
+    const char *unrouted; /* what an operator without experts has; NULL: the option, too */
+} spec_choices[] = {
+    {"engine", plan_engines, MK_ENGINES, MK_ENGINE_WGMMA, spec_set_engine, NULL},
+    {"dtype", plan_dtypes, MK_PLAN_DTYPES, 0, plan_set_dtype, NULL},
+    {"back", plan_backs, 2, 0, spec_set_back, NULL},
+    {"split", plan_splits, 2, 0, spec_set_split, NULL},
+    {"overflow", op_overflows, 2, 0, op_set_drops, "room for all"},
+    {"tokens", op_counts, 2, 0, op_set_counted, "no tokens"},
+};
+
+/* A number from 1 to `most`. 0: it is none. */
+static uint64_t spec_number(const char *digits, uint64_t most)
 {
     char *end;
-    if (strncmp(word, "sms=", 4))
+    errno = 0;
+    uint64_t number = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
+    return number && !*end && !errno && number <= most ? number : 0;
+}
+
+/* "'overflow=drop': ag_gemm has room for all; it is of moe_ffn and ...", where the operator routes no
+ * tokens. 0: it does. */
+static int spec_refuse_unrouted(const struct mk_problem *q, const char *word, const char *has,
+                                char *error, size_t size)
+{
+    char list[OP_LIST_TEXT];
+    return op_has_limit(q->op)
+               ? 0
+               : plan_refuse(error, size, "'%s': %s has %s; it is of %s", word, plan_op_name(q->op),
+                             has, op_list(list, sizeof list, op_has_limit, ", ", " and "));
+}
+
+/* "dtype=fp8", "tokens=launch". 1: it was one of these. */
+static int spec_read_choice(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    const struct spec_choice *c = spec_choices, *end = c + sizeof spec_choices / sizeof *c;
+    char list[64] = "";
+    while (c < end && !setting_value(word, c->name))
+        c++;
+    if (c == end)
         return 0;
-    unsigned long sms = word[4] >= '0' && word[4] <= '9' ? strtoul(word + 4, &end, 10) : 0;
-    if (!sms || *end || sms > PLAN_MOST_CTAS)
-        return plan_refuse(error, size, "'%s' is not valid; it should look like sms=100, 1 to %u",
-                           word, PLAN_MOST_CTAS);
-    q->sms_most = (uint32_t)sms;
+    if (c->set == spec_set_split && !op_of(q->op)->causal)
+        return plan_refuse(error, size, "'%s': %s splits no sequence", word, plan_op_name(q->op));
+    if (c->unrouted && spec_refuse_unrouted(q, word, c->unrouted, error, size))
+        return -EINVAL;
+    for (int i = 0; i < c->count; i++) {
+        const int at = (i + c->first) % c->count, last = i + 1 == c->count;
+        if (!strcmp(setting_value(word, c->name), c->words[at])) {
+            c->set(q, at);
+            return 1;
+        }
+        mk_append(list, sizeof list, "%s", !i ? "" : last ? " or " : ", ");
+        if (!i || c->count == 2)
+            mk_append(list, sizeof list, "%s=", c->name);
+        mk_append(list, sizeof list, "%s", c->words[at]);
+    }
+    return plan_refuse(error, size, "'%s' is not valid; it should be %s", word, list);
+}
+
+/* "sms=100" limits what all choices are made of, and is none of them; "capacity=4096"; "logical=56".
+ * 1: it was one of these. */
+static int spec_read_number(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    const char *sms = setting_value(word, "sms"), *logical = setting_value(word, "logical"),
+               *limit = NULL, *name = NULL;
+    char lacks[32];
+    for (int op = 0; op < MK_OPS && !limit; op++) {
+        name = op_has_limit(op) ? op_of(op)->limit->name : NULL;
+        limit = name ? setting_value(word, name) : NULL;
+    }
+    if (sms) {
+        q->sms_most = (uint32_t)spec_number(sms, PLAN_MOST_CTAS);
+        return q->sms_most ? 1
+                           : plan_refuse(error, size,
+                                         "'%s' is not valid; it should look like sms=100, 1 to %u",
+                                         word, PLAN_MOST_CTAS);
+    }
+    if (!limit && !logical)
+        return 0;
+    snprintf(lacks, sizeof lacks, "no %s", limit ? name : "experts");
+    if (spec_refuse_unrouted(q, word, lacks, error, size))
+        return -EINVAL;
+    uint64_t number = spec_number(limit ? limit : logical, UINT64_MAX);
+    if (!number)
+        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%d, 1 or more",
+                           word, limit ? name : "logical", limit ? 4096 : 56);
+    (limit ? op_set_limit : op_set_logical)(q, number);
     return 1;
-}
-
-/* "dtype=fp8". 1: it was that. */
-static int spec_read_dtype(const char *word, struct mk_problem *q, char *error, size_t size)
-{
-    if (strncmp(word, "dtype=", 6))
-        return 0;
-    for (int i = 0; i < MK_PLAN_DTYPES; i++)
-        if (!strcmp(word + 6, plan_dtypes[i])) {
-            plan_set_dtype(q, i);
-            return 1;
-        }
-    return plan_refuse(error, size, "'%s' is not valid; it should be dtype=%s, %s, %s or %s", word,
-                       plan_dtypes[0], plan_dtypes[1], plan_dtypes[2], plan_dtypes[3]);
-}
-
-/* "back=fp8". 1: it was that. */
-static int spec_read_back(const char *word, struct mk_problem *q, char *error, size_t size)
-{
-    if (strncmp(word, "back=", 5))
-        return 0;
-    for (int i = 0; i < 2; i++)
-        if (!strcmp(word + 5, plan_backs[i])) {
-            q->back_fp8 = i;
-            return 1;
-        }
-    return plan_refuse(error, size, "'%s' is not valid; it should be back=%s or back=%s", word,
-                       plan_backs[0], plan_backs[1]);
 }
 
 /* "epilogue=bias+silu". 1: it was that. */
 static int spec_read_epilogue(const char *word, struct mk_problem *q, char *error, size_t size)
 {
+    const char *value = setting_value(word, "epilogue");
     uint32_t more = 0;
-    if (strncmp(word, "epilogue=", 9))
+    if (!value)
         return 0;
-    int result = epilogue_read("epilogue=", word + 9, &more, error, size);
+    int result = epilogue_read("epilogue=", value, &more, error, size);
     q->epilogue |= more;
     return result ? result : 1;
 }
@@ -198,144 +251,32 @@ static int spec_read_epilogue(const char *word, struct mk_problem *q, char *erro
 /* "eps=1e-5". 1: it was that. */
 static int spec_read_eps(const char *word, struct mk_problem *q, char *error, size_t size)
 {
+    const char *value = setting_value(word, "eps");
     char *end;
-    if (strncmp(word, "eps=", 4))
+    if (!value)
         return 0;
-    q->eps = strtof(word + 4, &end);
-    if (end == word + 4 || *end || !(q->eps > 0 && q->eps <= 1))
+    q->eps = strtof(value, &end);
+    if (end == value || *end || !(q->eps > 0 && q->eps <= 1))
         return plan_refuse(error, size,
                            "'%s' is not valid; it should look like eps=1e-6, above 0 and 1 at most",
                            word);
     return 1;
 }
 
-/* "split=contiguous". 1: it was that. */
-static int spec_read_split(const char *word, struct mk_problem *q, char *error, size_t size)
-{
-    if (strncmp(word, "split=", 6))
-        return 0;
-    if (!op_of(q->op)->causal)
-        return plan_refuse(error, size, "'%s': %s splits no sequence", word, plan_op_name(q->op));
-    q->attention.contiguous = !strcmp(word + 6, plan_splits[1]);
-    return q->attention.contiguous || !strcmp(word + 6, plan_splits[0])
-               ? 1
-               : plan_refuse(error, size,
-                             "'%s' is not valid; it should be split=zigzag or split=contiguous",
-                             word);
-}
-
-/* "capacity=4096". 1: it was that. */
-static int spec_read_limit(const char *word, struct mk_problem *q, char *error, size_t size)
-{
-    const char *name = NULL;
-    char list[OP_LIST_TEXT], *end;
-    size_t length = strcspn(word, "=");
-    for (int op = 0; op < MK_OPS && word[length]; op++)
-        if (op_has_limit((enum mk_op)op) && strlen(op_of((enum mk_op)op)->limit->name) == length &&
-            !strncmp(word, op_of((enum mk_op)op)->limit->name, length))
-            name = op_of((enum mk_op)op)->limit->name;
-    if (!name)
-        return 0;
-    if (!op_has_limit(q->op))
-        return plan_refuse(error, size, "'%s': %s has no %s; it is of %s", word,
-                           plan_op_name(q->op), name,
-                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
-    const char *digits = word + length + 1;
-    errno = 0;
-    unsigned long long limit = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
-    if (!limit || *end || errno)
-        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=4096, 1 or more",
-                           word, name);
-    op_set_limit(q, limit);
-    return 1;
-}
-
-/* "logical=56". 1: it was that. */
-static int spec_read_logical(const char *word, struct mk_problem *q, char *error, size_t size)
-{
-    char list[OP_LIST_TEXT], *end;
-    if (strncmp(word, "logical=", 8))
-        return 0;
-    if (!op_has_limit(q->op))
-        return plan_refuse(error, size, "'%s': %s has no experts; it is of %s", word,
-                           plan_op_name(q->op),
-                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
-    const char *digits = word + 8;
-    errno = 0;
-    unsigned long long logical = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
-    if (!logical || *end || errno)
-        return plan_refuse(error, size,
-                           "'%s' is not valid; it should look like logical=56, 1 or more", word);
-    op_set_logical(q, logical);
-    return 1;
-}
-
-/* "overflow=drop". 1: it was that. */
-static int spec_read_overflow(const char *word, struct mk_problem *q, char *error, size_t size)
-{
-    char list[OP_LIST_TEXT];
-    if (strncmp(word, "overflow=", 9))
-        return 0;
-    if (!op_has_limit(q->op))
-        return plan_refuse(error, size, "'%s': %s has room for all; it is of %s", word,
-                           plan_op_name(q->op),
-                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
-    op_set_drops(q, !strcmp(word + 9, op_overflows[1]));
-    return op_drops(q) || !strcmp(word + 9, op_overflows[0])
-               ? 1
-               : plan_refuse(error, size,
-                             "'%s' is not valid; it should be overflow=%s or overflow=%s", word,
-                             op_overflows[0], op_overflows[1]);
-}
-
-/* "tokens=launch". 1: it was that. */
-static int spec_read_counted(const char *word, struct mk_problem *q, char *error, size_t size)
-{
-    char list[OP_LIST_TEXT];
-    if (strncmp(word, "tokens=", 7))
-        return 0;
-    if (!op_has_limit(q->op))
-        return plan_refuse(error, size, "'%s': %s has no tokens; it is of %s", word,
-                           plan_op_name(q->op),
-                           op_list(list, sizeof list, op_has_limit, ", ", " and "));
-    op_set_counted(q, !strcmp(word + 7, op_counts[1]));
-    return op_counted(q) || !strcmp(word + 7, op_counts[0])
-               ? 1
-               : plan_refuse(error, size, "'%s' is not valid; it should be tokens=%s or tokens=%s",
-                             word, op_counts[0], op_counts[1]);
-}
-
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
+    static int (*const reads[])(const char *, struct mk_problem *, char *, size_t) = {
+        spec_read_choice, spec_read_number, spec_read_epilogue, spec_read_eps};
     char text[256], *save;
     if (strlen(options) >= sizeof text)
         return plan_refuse(error, size, "options of %zu letters: at most %zu", strlen(options),
                            sizeof text - 1);
     memcpy(text, options, strlen(options) + 1);
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        int result = spec_read_sms(word, q, error, size);
-        if (!result)
-            result = spec_read_dtype(word, q, error, size);
-        if (!result)
-            result = spec_read_back(word, q, error, size);
-        if (!result)
-            result = spec_read_engine(word, q, error, size);
-        if (!result)
-            result = spec_read_epilogue(word, q, error, size);
-        if (!result)
-            result = spec_read_eps(word, q, error, size);
-        if (!result)
-            result = spec_read_split(word, q, error, size);
-        if (!result)
-            result = spec_read_limit(word, q, error, size);
-        if (!result)
-            result = spec_read_logical(word, q, error, size);
-        if (!result)
-            result = spec_read_overflow(word, q, error, size);
-        if (!result)
-            result = spec_read_counted(word, q, error, size);
-        if (!result)
-            result = tuning_read_word(word, q->op, &q->tuning, error, size);
+        int result = 0;
+        for (size_t i = 0; i < sizeof reads / sizeof *reads && !result; i++)
+            result = reads[i](word, q, error, size);
+        result = result ? result : tuning_read_word(word, q->op, &q->tuning, error, size);
         if (result < 0)
             return result;
     }
@@ -359,9 +300,9 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
         return plan_refuse(error, size, "there is no operator number %d", (int)spec->op);
     for (uint32_t i = op_dimensions(op->shape); i < MK_SHAPE; i++)
         if (spec->shape[i])
-            return plan_refuse(error, size, "shape[%u] is %llu: that of %s has %u numbers, %s", i,
-                               (unsigned long long)spec->shape[i], plan_op_name(spec->op),
-                               op_dimensions(op->shape), op->shape->letters);
+            return plan_refuse(error, size, "shape[%u] is %lu: that of %s has %u numbers, %s", i,
+                               spec->shape[i], plan_op_name(spec->op), op_dimensions(op->shape),
+                               op->shape->letters);
     op_set_numbers(q, spec->shape);
     if (spec->deterministic < MK_FAST || spec->deterministic > MK_EVERYWHERE)
         return plan_refuse(error, size, "deterministic is %d: 0, 1, or 2, the same bits everywhere",
@@ -378,45 +319,39 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
 /* What has one value in such a plan is no option of its operator, and would be refused as one. */
 void spec_options(const struct mk_plan *p, char *text, size_t size)
 {
+    const struct mk_problem *q = &p->problem;
     char words[256], error[256], *save;
     struct mk_tuning none;
-    size_t used = 0;
     *text = '\0';
-    if (p->problem.sms_most)
-        used += (size_t)snprintf(text, size, "sms=%u", p->problem.sms_most);
-    if (plan_dtype(&p->problem))
-        used += (size_t)snprintf(text + used, size - used, "%sdtype=%s", used ? " " : "",
-                                 plan_dtypes[plan_dtype(&p->problem)]);
-    if (p->problem.back_fp8)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%sback=%s", used ? " " : "", plan_backs[1]);
-    if (p->problem.epilogue)
-        used += (size_t)snprintf(text + used, size - used, "%sepilogue=%s", used ? " " : "",
-                                 epilogue_text(p->problem.epilogue, words));
-    if (p->problem.epilogue & MK_EPILOGUE_RMSNORM)
-        used += (size_t)snprintf(text + used, size - used, " eps=%.9g", (double)p->problem.eps);
-    if (p->problem.attention.contiguous)
-        used += (size_t)snprintf(text + used, size - used, "%ssplit=contiguous", used ? " " : "");
-    if (op_limit_of(&p->problem))
-        used += (size_t)snprintf(text + used, size - used, "%s%s=%llu", used ? " " : "",
-                                 op_of(p->problem.op)->limit->name,
-                                 (unsigned long long)op_limit_of(&p->problem));
-    if (op_logical(&p->problem))
-        used += (size_t)snprintf(text + used, size - used, "%slogical=%llu", used ? " " : "",
-                                 (unsigned long long)op_logical(&p->problem));
-    if (op_drops(&p->problem))
-        used += (size_t)snprintf(text + used, size - used, "%soverflow=%s", used ? " " : "",
-                                 op_overflows[1]);
-    if (op_counted(&p->problem))
-        used += (size_t)snprintf(text + used, size - used, "%stokens=%s", used ? " " : "",
-                                 op_counts[1]);
-    if (p->problem.engine == MK_ENGINE_MMA)
-        used += (size_t)snprintf(text + used, size - used, "%sengine=mma", used ? " " : "");
-    tuning_words(&p->problem.tuning, words, sizeof words);
-    for (char *word = strtok_r(words, " ", &save); word && used < size;
-         word = strtok_r(NULL, " ", &save))
-        if (!tuning_read_word(word, p->problem.op, &none, error, sizeof error))
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", word);
+#define ADD(name, format, ...)                                                                     \
+    mk_append(text, size, "%s%s=" format, *text ? " " : "", name, __VA_ARGS__)
+    if (q->sms_most)
+        ADD("sms", "%u", q->sms_most);
+    if (plan_dtype(q))
+        ADD("dtype", "%s", plan_dtypes[plan_dtype(q)]);
+    if (q->back_fp8)
+        ADD("back", "%s", plan_backs[1]);
+    if (q->epilogue)
+        ADD("epilogue", "%s", epilogue_text(q->epilogue, words));
+    if (q->epilogue & MK_EPILOGUE_RMSNORM)
+        ADD("eps", "%.9g", (double)q->eps);
+    if (q->attention.contiguous)
+        ADD("split", "%s", plan_splits[1]);
+    if (op_limit_of(q))
+        ADD(op_of(q->op)->limit->name, "%lu", op_limit_of(q));
+    if (op_logical(q))
+        ADD("logical", "%lu", op_logical(q));
+    if (op_drops(q))
+        ADD("overflow", "%s", op_overflows[1]);
+    if (op_counted(q))
+        ADD("tokens", "%s", op_counts[1]);
+    if (q->engine == MK_ENGINE_MMA)
+        ADD("engine", "%s", plan_engines[MK_ENGINE_MMA]);
+#undef ADD
+    tuning_words(&q->tuning, words, sizeof words);
+    for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        if (!tuning_read_word(word, q->op, &none, error, sizeof error))
+            mk_append(text, size, "%s%s", *text ? " " : "", word);
 }
 
 /* ---- what was made ---- */

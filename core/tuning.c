@@ -88,21 +88,19 @@ int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, 
     return 0;
 }
 
-/* Named roles, those of 0 CTAs left out. Returns the characters that it takes. */
-static size_t tuning_say_roles(const uint32_t *ctas, char *text, size_t size)
+/* Adds named roles, those of 0 CTAs left out. */
+static void tuning_say_roles(const uint32_t *ctas, char *text, size_t size)
 {
-    size_t used = 0;
-    for (int role = 0; role < MK_ROLES && used < size; role++)
+    for (int role = 0, some = 0; role < MK_ROLES; role++)
         if (ctas[role])
-            used += (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? "," : "",
-                                     plan_role_name(role), ctas[role]);
-    return used;
+            mk_append(text, size, "%s%s=%u", some++ ? "," : "", plan_role_name(role), ctas[role]);
 }
 
 const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT])
 {
     uint32_t n[MK_ROLES];
-    int used = snprintf(text, TUNING_WORD_TEXT, "roles="), end = 0;
+    int end = 0;
+    snprintf(text, TUNING_WORD_TEXT, "roles=");
     if (!strncmp(word, "chunk_rows=", 11))
         snprintf(text, TUNING_WORD_TEXT, "chunk-rows=%s", word + 11);
     else if (!strncmp(word, "width=", 6))
@@ -111,7 +109,7 @@ const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT])
         snprintf(text, TUNING_WORD_TEXT, "tile=%u,%u", n[0], n[1]);
     else if (sscanf(word, "roles=%5u+%5u+%5u+%5u%n", &n[0], &n[1], &n[2], &n[3], &end) == 4 &&
              end && !word[end])
-        tuning_say_roles(n, text + used, TUNING_WORD_TEXT - (size_t)used);
+        tuning_say_roles(n, text, TUNING_WORD_TEXT);
     else
         return word;
     return text;
@@ -170,8 +168,8 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
                            k->name, k->form);
     for (uint32_t i = 0; i < k->parts; i++)
         if (numbers[i] < k->min || numbers[i] > k->max)
-            return plan_refuse(error, size, "'%s' is not valid: %llu is not from %u to %u", word,
-                               (unsigned long long)numbers[i], k->min, k->max);
+            return plan_refuse(error, size, "'%s' is not valid: %lu is not from %u to %u", word,
+                               numbers[i], k->min, k->max);
     for (uint32_t i = 0; i < k->parts; i++)
         tuning_value(t, (uint32_t)option)[i] = (uint32_t)numbers[i];
     return 0;
@@ -180,23 +178,22 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
 char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
 {
     struct mk_tuning t = *tuning;
-    size_t used = 0;
-    snprintf(text, size, "formula");
+    *text = '\0';
     for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
         const struct tuning_knob *k = &tuning_knobs[i];
         const uint32_t *v = tuning_value(&t, i);
         uint32_t given = 0;
         for (uint32_t part = 0; part < k->parts; part++)
             given |= i == TUNING_TILE && part ? 0 : v[part];
-        if (!given || used >= size)
+        if (!given)
             continue;
-        used += (size_t)snprintf(text + used, size - used, "%s%s=", used ? " " : "", k->name);
-        if (i == TUNING_ROLES && used < size)
-            used += tuning_say_roles(v, text + used, size - used);
-        for (uint32_t part = 0; i != TUNING_ROLES && part < k->parts && used < size; part++)
-            used += (size_t)snprintf(text + used, size - used, "%s%u", part ? "," : "", v[part]);
+        mk_append(text, size, "%s%s=", *text ? " " : "", k->name);
+        if (i == TUNING_ROLES)
+            tuning_say_roles(v, text, size);
+        for (uint32_t part = 0; i != TUNING_ROLES && part < k->parts; part++)
+            mk_append(text, size, "%s%u", part ? "," : "", v[part]);
     }
-    return text;
+    return *text ? text : mk_append(text, size, "formula");
 }
 
 /* One of the six words of an entry's key. 0, or -EINVAL with a sentence. */
@@ -209,10 +206,10 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
     switch (place) {
     case 0:
         op = plan_op_by_name(word);
-        if (op < 0 || !op_is_tuned((enum mk_op)op))
+        if (op < 0 || !op_is_tuned(op))
             return plan_refuse(error, size, "'%s' is not an op with tuned plans: %s", word,
                                op_list(list, sizeof list, op_is_tuned, ", ", " or "));
-        e->op = (enum mk_op)op;
+        e->op = op;
         return 0;
     case 1:
         if (tuning_read_numbers(word, ',', op_dimensions(op_of(e->op)->shape), UINT32_MAX,
@@ -417,8 +414,7 @@ char *tuning_shape(const struct tuning_entry *e, char text[TUNING_SHAPE_TEXT])
 {
     text[0] = '\0';
     for (uint32_t i = 0; i < op_dimensions(op_of(e->op)->shape); i++)
-        mk_append(text, TUNING_SHAPE_TEXT, "%s%llu", i ? "," : "",
-                  (unsigned long long)e->numbers[i]);
+        mk_append(text, TUNING_SHAPE_TEXT, "%s%lu", i ? "," : "", e->numbers[i]);
     return text;
 }
 

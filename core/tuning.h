@@ -55,21 +55,19 @@ struct tuning_table {
  * $XDG_CONFIG_HOME/mkernel/tuning or ~/.config/mkernel/tuning if there is one. `may_lack`: a file
  * that is asked for need not be there. 0, or -errno with one sentence in `error` (of a line that is
  * not valid: its file and number). tuning_close in either case. */
-int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *error,
-                size_t error_size);
+int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *error, size_t size);
 void tuning_close(struct tuning_table *t);
 
 /* Adds the plans of `text`; `name` is its name in sentences. 0, -EINVAL with a sentence, or
  * -ENOMEM. */
 int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped,
-                 char *error, size_t error_size);
+                 char *error, size_t size);
 
 /* Puts `entry` into the file at `path` in place of those for the same op, shape and so on; other
  * lines stay as they are. The file and its folder are made where they are not there; a reader sees
  * the old file or the new one, and several may store at once: a lock beside the file (PATH.lock)
  * makes them wait for each other, at most 10 s. 0, or -errno with a sentence. */
-int tuning_store(const char *path, const struct tuning_entry *entry, char *error,
-                 size_t error_size);
+int tuning_store(const char *path, const struct tuning_entry *entry, char *error, size_t size);
 
 /* Makes the folders that `path` lies in, as far as they are not there and can be made. */
 void tuning_make_folders(const char *path);
@@ -81,7 +79,7 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size);
 /* Sets the option that one such word names, if `op` has it. 0, or -EINVAL with a sentence, which
  * says the new spelling of a word that tuning_word_now knows. */
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *tuning, char *error,
-                     size_t error_size);
+                     size_t size);
 
 /* The options of a plan, in the order of the bits of enum op_knob. */
 enum {
@@ -118,7 +116,7 @@ int tuning_knob_of(const char *word, size_t length);
 
 /* "compute=116,intra_comm=16"; roles that are not named have no CTA. 0, or -EINVAL with a sentence
  * and *out as it was. */
-int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, size_t error_size);
+int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, size_t size);
 
 /* A word as it is written since 2026-11-23, for files that are older: "roles=132+132+0+0",
  * "tile=256x128", "chunk_rows=256", and "width=2" for fanout. Returns text, or `word` where nothing
@@ -148,7 +146,7 @@ const struct tuning_entry *tuning_find(const struct tuning_table *t,
  * Where one that matches exactly does not fit, -EINVAL with its file and line. */
 int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem,
                  const char *device, uint32_t flag_base, uint64_t heap_base, char *error,
-                 size_t error_size);
+                 size_t size);
 
 /* A number for all that may be taken on a cluster: ranks with the same plan alike. */
 uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus);

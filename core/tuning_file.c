@@ -216,16 +216,14 @@ int tuning_store(const char *path, const struct tuning_entry *entry, char *error
     tuning_make_folders(path);
     snprintf(lock, sizeof lock, "%s.lock", path);
     int result = tuning_file_take_lock(lock, &held);
-    if (!result)
-        result = tuning_file_read_file(path, &text);
+    result = result ? result : tuning_file_read_file(path, &text);
     if (result == -ENOENT && held >= 0) {
         text = strdup("# Tuned plans of mkernel: `mkernel tune` writes them, the plan reads its "
                       "defaults from them "
                       "(docs/GUIDE.md).\n");
         result = text ? 0 : -ENOMEM;
     }
-    if (!result)
-        result = tuning_file_replace_file(path, text, entry, error, size);
+    result = result ? result : tuning_file_replace_file(path, text, entry, error, size);
     if (result && !error[0])
         snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path,
                  result == -ETIMEDOUT && held < 0

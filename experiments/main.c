@@ -50,7 +50,7 @@ static void main_print_help(void)
                all[i].run ? "" : " (not in this build)");
     printf("\nOP:\n");
     for (int op = 0; op < MK_OPS; op++)
-        printf("  %-18s %s\n", plan_op_name((enum mk_op)op), op_of((enum mk_op)op)->help);
+        printf("  %-18s %s\n", plan_op_name(op), op_of(op)->help);
     printf(
         "\nexamples:\n"
         "  mkernel run ag_gemm --nodes 2 --gpus 2 --check     2 nodes of 2 ranks, here, checked\n"

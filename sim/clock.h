@@ -19,6 +19,14 @@ static inline uint64_t sim_random(struct sim_random *r)
     return mk_random(&r->state);
 }
 
+/* What is drawn for an argument of a rank's launch. */
+static inline struct sim_random sim_stream(uint64_t seed, uint64_t launch, uint32_t rank,
+                                           uint32_t argument)
+{
+    return (struct sim_random){sim_mix(seed) ^
+                               sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+}
+
 /* 0 .. below - 1. */
 static inline uint32_t sim_random_below(struct sim_random *r, uint32_t below)
 {

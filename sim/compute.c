@@ -9,7 +9,6 @@
 
 #include <cblas.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

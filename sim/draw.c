@@ -77,7 +77,7 @@ static void draw_tuning(struct sim_random *r, struct mk_problem *q)
     q->a_in_heap = op->a_in_heap ? (int)draw_one_in(r, 2) : 0;
     q->c_in_heap = op->c_in_heap ? (int)draw_one_in(r, 2) : 0;
     for (int role = 0; role < MK_ROLES; role++)
-        if (op_needs(q->op, &q->topo, (enum mk_role)role))
+        if (op_needs(q->op, &q->topo, role))
             t->split.ctas[role] = draw_some(r, 4);
 }
 

@@ -7,7 +7,7 @@
 /* kernels/ops/NAME.cu, as localize.sh calls what is in it. */
 #define DECLARE_HOST(name)
 #define DECLARE_GPU(name)                                                                          \
-    int emulated_##name##_prepare(const struct mk_plan *plan, char *error, size_t error_size);     \
+    int emulated_##name##_prepare(const struct mk_plan *plan, char *error, size_t size);           \
     int emulated_##name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,      \
                                  void *stream);
 #define MK_OPERATOR(name, NAME, where) DECLARE_##where(name)

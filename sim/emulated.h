@@ -10,7 +10,7 @@
 #define EMULATED_BLOCK_SHARED (227u * 1024) /* bytes of shared memory that a block may have there */
 
 struct emulated_op {
-    int (*prepare)(const struct mk_plan *plan, char *error, size_t error_size);
+    int (*prepare)(const struct mk_plan *plan, char *error, size_t size);
     /* on the machine that is current (sim/hopper/hopper.h) */
     int (*launch)(const struct mk_plan *plan, const struct gpu_launch *launch, void *stream);
 };

@@ -8,7 +8,6 @@
 #include "sim/clock.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,22 +20,15 @@ static uint64_t exact_stride_of(const struct mk_problem *q)
     return most ? mk_ceil_div(q->k, most) : q->k;
 }
 
-static struct sim_random exact_stream(uint64_t seed, uint64_t launch, uint32_t rank,
-                                      uint32_t argument)
-{
-    return (struct sim_random){sim_mix(seed) ^
-                               sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
-}
-
 static int8_t exact_one(struct sim_random *r)
 {
     return sim_random(r) >> 63 ? 1 : -1;
 }
 
-static void exact_fill_a(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank,
+static void exact_fill_a(const struct mk_problem *q, const struct sim_launch *l, uint32_t rank,
                          int8_t *a)
 {
-    struct sim_random r = exact_stream(seed, launch, rank, 0);
+    struct sim_random r = sim_stream(l->seed, l->launch, rank, 0);
     uint64_t stride = exact_stride_of(q);
     memset(a, 0, q->m * q->k);
     for (uint64_t i = 0; i < q->m; i++)
@@ -44,10 +36,10 @@ static void exact_fill_a(const struct mk_problem *q, uint64_t seed, uint64_t lau
             a[i * q->k + j] = exact_one(&r);
 }
 
-static void exact_fill_b(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank,
+static void exact_fill_b(const struct mk_problem *q, const struct sim_launch *l, uint32_t rank,
                          int8_t *b)
 {
-    struct sim_random r = exact_stream(seed, launch, rank, 1);
+    struct sim_random r = sim_stream(l->seed, l->launch, rank, 1);
     for (uint64_t i = 0; i < q->k * q->n; i++)
         b[i] = exact_one(&r);
 }
@@ -55,43 +47,44 @@ static void exact_fill_b(const struct mk_problem *q, uint64_t seed, uint64_t lau
 /* FP8: an element of the sum is a whole number times powers of two of its row and of its 128
  * columns, which are the same on every rank; scales have a third one of their block of K in them,
  * which A's and B's cancel. So a wrong scale is seen, and sums are as exact as without. */
-static int exact_power(uint64_t seed, uint64_t launch, uint64_t rank, uint64_t which, uint64_t i,
+static int exact_power(const struct sim_launch *l, uint64_t rank, uint64_t which, uint64_t i,
                        uint32_t most)
 {
-    return (int)(sim_mix(sim_mix(seed ^ launch << 32) + (rank << 40 ^ which << 32 ^ i)) % most);
+    return (int)(sim_mix(sim_mix(l->seed ^ l->launch << 32) + (rank << 40 ^ which << 32 ^ i)) %
+                 most);
 }
 
-static int exact_power_of_row(uint64_t seed, uint64_t launch, uint64_t row)
+static int exact_power_of_row(const struct sim_launch *l, uint64_t row)
 {
-    return exact_power(seed, launch, 0, 1, row, 8);
+    return exact_power(l, 0, 1, row, 8);
 }
 
-static int exact_power_of_columns(uint64_t seed, uint64_t launch, uint64_t column)
+static int exact_power_of_columns(const struct sim_launch *l, uint64_t column)
 {
-    return exact_power(seed, launch, 0, 2, column / MK_SCALE_BLOCK, 8);
+    return exact_power(l, 0, 2, column / MK_SCALE_BLOCK, 8);
 }
 
-static void exact_fill_fp8(const struct mk_problem *q, uint64_t seed, uint64_t launch,
-                           const int8_t *a, const int8_t *b, void *const arguments[MK_SPACES - 1])
+static void exact_fill_fp8(const struct mk_problem *q, const struct sim_launch *l, const int8_t *a,
+                           const int8_t *b)
 {
     const uint64_t blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK), pitch = mk_round_up(blocks, 4),
                    columns = mk_ceil_div(q->n, MK_SCALE_BLOCK);
-    uint8_t *codes = arguments[0];
-    float *scales = arguments[3];
+    uint8_t *codes = l->arguments[0];
+    float *scales = l->arguments[3];
     for (uint64_t i = 0; i < q->m * q->k; i++)
         codes[i] = mk_e4m3_from_float(a[i]);
     for (uint64_t i = 0; i < blocks * q->m; i++)
-        scales[i] = ldexpf(1, exact_power_of_row(seed, launch, i % q->m) +
-                                  exact_power(seed, launch, q->topo.rank, 3, i / q->m, 32));
-    codes = arguments[1];
-    scales = arguments[4];
+        scales[i] = ldexpf(1, exact_power_of_row(l, i % q->m) +
+                                  exact_power(l, q->topo.rank, 3, i / q->m, 32));
+    codes = l->arguments[1];
+    scales = l->arguments[4];
     for (uint64_t i = 0; i < q->k * q->n; i++)
         codes[i] = mk_e4m3_from_float(b[i]);
     memset(scales, 0, columns * pitch * sizeof *scales);
     for (uint64_t i = 0; i < columns * blocks; i++)
         scales[i / blocks * pitch + i % blocks] =
-            ldexpf(1, exact_power_of_columns(seed, launch, i / blocks * MK_SCALE_BLOCK) -
-                          exact_power(seed, launch, q->topo.rank, 3, i % blocks, 32));
+            ldexpf(1, exact_power_of_columns(l, i / blocks * MK_SCALE_BLOCK) -
+                          exact_power(l, q->topo.rank, 3, i % blocks, 32));
 }
 
 static void exact_widen(const struct mk_problem *q, uint16_t *to, const int8_t *from,
@@ -101,58 +94,54 @@ static void exact_widen(const struct mk_problem *q, uint16_t *to, const int8_t *
         to[i] = mk_half_from_float(plan_element(q), from[i]);
 }
 
-static int8_t exact_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col)
+static int8_t exact_bias(const struct mk_problem *q, const struct sim_launch *l, uint64_t col)
 {
-    return (int8_t)((int)(sim_mix(seed ^ sim_mix(launch << 32 ^ q->topo.rank << 24 ^ col)) % 17) -
-                    8);
+    return (
+        int8_t)((int)(sim_mix(l->seed ^ sim_mix(l->launch << 32 ^ q->topo.rank << 24 ^ col)) % 17) -
+                8);
 }
 
-void exact_fill_bias(const struct mk_problem *q, uint64_t seed, uint64_t launch,
-                     void *const arguments[MK_SPACES - 1])
+void exact_fill_bias(const struct mk_problem *q, const struct sim_launch *l)
 {
-    uint16_t *bias = q->epilogue & MK_EPILOGUE_BIAS ? arguments[op_bias_argument(q)] : NULL;
+    uint16_t *bias = q->epilogue & MK_EPILOGUE_BIAS ? l->arguments[op_bias_argument(q)] : NULL;
     for (uint64_t col = 0; bias && col < q->n; col++)
-        bias[col] = mk_half_from_float(plan_element(q), exact_bias(q, seed, launch, col));
+        bias[col] = mk_half_from_float(plan_element(q), exact_bias(q, l, col));
 }
 
-int exact_is_right(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint64_t col,
+int exact_is_right(const struct mk_problem *q, const struct sim_launch *l, uint64_t col,
                    uint16_t value, float *right)
 {
     const uint64_t up = q->epilogue & MK_EPILOGUE_GATED ? epilogue_columns(q->epilogue, q->n) : 0;
     const int biased = (q->epilogue & MK_EPILOGUE_BIAS) != 0;
-    float after =
-        epilogue_activate(q->epilogue, *right + (biased ? exact_bias(q, seed, launch, col) : 0));
+    float after = epilogue_activate(q->epilogue, *right + (biased ? exact_bias(q, l, col) : 0));
     if (up)
-        after *= right[up] + (biased ? exact_bias(q, seed, launch, col + up) : 0);
+        after *= right[up] + (biased ? exact_bias(q, l, col + up) : 0);
     *right = mk_half_to_float(plan_element(q), mk_half_from_float(plan_element(q), after));
     float said = mk_half_to_float(plan_element(q), value);
     return said == *right || (q->epilogue & MK_EPILOGUE_ACTIVATION &&
                               fabsf(said - *right) <= 0x1p-7f * fabsf(*right) + 1e-30f);
 }
 
-int exact_is_wrong(const struct mk_problem *q, uint64_t launch, const char *what, uint64_t row,
-                   uint64_t col, uint16_t value, float right, char *text, size_t size)
+int exact_is_wrong(const struct sim_launch *l, const char *what, uint64_t row, uint64_t col,
+                   uint16_t value, float right)
 {
-    snprintf(text, size, "launch %llu, rank %u: %s[%llu][%llu] is %g and should be %g%s",
-             (unsigned long long)launch, q->topo.rank, what, (unsigned long long)row,
-             (unsigned long long)col, (double)mk_half_to_float(plan_element(q), value),
-             (double)right, value == 0xffff ? " (never written)" : "");
-    return 1;
+    return sim_wrong(l, "%s[%lu][%lu] is %g and should be %g%s", what, row, col,
+                     (double)mk_half_to_float(plan_element(&l->plan->problem), value),
+                     (double)right, value == 0xffff ? " (never written)" : "");
 }
 
 /* Of an epilogue of rows: element i of the whole residual, and of the norm's weight. */
-static float exact_residual(uint64_t seed, uint64_t launch, uint64_t i)
+static float exact_residual(const struct sim_launch *l, uint64_t i)
 {
-    return (float)(sim_mix(seed ^ sim_mix(launch << 40 ^ i)) % 33) - 16;
+    return (float)(sim_mix(l->seed ^ sim_mix(l->launch << 40 ^ i)) % 33) - 16;
 }
 
-static float exact_weight(uint64_t seed, uint64_t launch, uint64_t col)
+static float exact_weight(const struct sim_launch *l, uint64_t col)
 {
-    return ldexpf((float)(sim_mix(~seed ^ sim_mix(launch << 40 ^ col)) % 15) - 7, -2);
+    return ldexpf((float)(sim_mix(~l->seed ^ sim_mix(l->launch << 40 ^ col)) % 15) - 7, -2);
 }
 
-static void exact_fill_rows(const struct mk_problem *q, uint64_t seed, uint64_t launch,
-                            void *const arguments[MK_SPACES - 1])
+static void exact_fill_rows(const struct mk_problem *q, const struct sim_launch *l)
 {
     if (!(q->epilogue & MK_EPILOGUE_ROWS))
         return;
@@ -161,31 +150,30 @@ static void exact_fill_rows(const struct mk_problem *q, uint64_t seed, uint64_t 
     op_extents(q, bytes);
     const uint64_t count = bytes[argument] / 2,
                    first = count < q->m * q->n ? q->topo.rank * count : 0;
-    uint16_t *residual = arguments[argument];
+    uint16_t *residual = l->arguments[argument];
     for (uint64_t i = 0; i < count; i++)
-        residual[i] = mk_half_from_float(plan_element(q), exact_residual(seed, launch, first + i));
-    uint16_t *weight = q->epilogue & MK_EPILOGUE_RMSNORM ? arguments[argument + 1] : NULL;
+        residual[i] = mk_half_from_float(plan_element(q), exact_residual(l, first + i));
+    uint16_t *weight = q->epilogue & MK_EPILOGUE_RMSNORM ? l->arguments[argument + 1] : NULL;
     for (uint64_t col = 0; weight && col < q->n; col++)
-        weight[col] = mk_half_from_float(plan_element(q), exact_weight(seed, launch, col));
+        weight[col] = mk_half_from_float(plan_element(q), exact_weight(l, col));
 }
 
-void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                void *const arguments[MK_SPACES - 1])
+void exact_fill(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
+    const struct mk_problem *q = &l->plan->problem;
     int8_t *values = malloc(q->m * q->k + q->k * q->n);
     if (!values)
         return; /* C keeps its poison, and is found wrong */
-    exact_fill_a(q, seed, launch, q->topo.rank, values);
-    exact_fill_b(q, seed, launch, q->topo.rank, values + q->m * q->k);
+    exact_fill_a(q, l, q->topo.rank, values);
+    exact_fill_b(q, l, q->topo.rank, values + q->m * q->k);
     if (q->fp8) {
-        exact_fill_fp8(q, seed, launch, values, values + q->m * q->k, arguments);
+        exact_fill_fp8(q, l, values, values + q->m * q->k);
     } else {
-        exact_widen(q, arguments[0], values, q->m * q->k);
-        exact_widen(q, arguments[1], values + q->m * q->k, q->k * q->n);
+        exact_widen(q, l->arguments[0], values, q->m * q->k);
+        exact_widen(q, l->arguments[1], values + q->m * q->k, q->k * q->n);
     }
-    exact_fill_bias(q, seed, launch, arguments);
-    exact_fill_rows(q, seed, launch, arguments);
+    exact_fill_bias(q, l);
+    exact_fill_rows(q, l);
     free(values);
 }
 
@@ -199,7 +187,7 @@ static void exact_multiply(const struct mk_problem *q, const int8_t *a, const in
                     a[i * q->k + k] * b[q->b_transposed ? j * q->k + k : k * q->n + j];
 }
 
-static int exact_make_reference(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+static int exact_make_reference(const struct mk_problem *q, const struct sim_launch *l,
                                 struct sim_reference *r)
 {
     int8_t *values = malloc(q->m * q->k + q->k * q->n), *b = values + q->m * q->k;
@@ -208,74 +196,73 @@ static int exact_make_reference(const struct mk_problem *q, uint64_t seed, uint6
     if (values && r->memory) {
         memset(r->memory, 0, q->m * q->n * sizeof(int32_t));
         for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++) {
-            exact_fill_a(q, seed, launch, rank, values);
-            exact_fill_b(q, seed, launch, rank, b);
+            exact_fill_a(q, l, rank, values);
+            exact_fill_b(q, l, rank, b);
             exact_multiply(q, values, b, r->memory);
         }
-        r->launch = launch;
+        r->launch = l->launch;
     }
     int result = values && r->memory ? 0 : 1;
     free(values);
     return result;
 }
 
-int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
-                 uint64_t rows, const uint16_t *c, struct sim_reference *reference, char *text,
-                 size_t size)
+/* The sums `expected` themselves. */
+static int exact_verify_sums(const struct mk_problem *q, const struct sim_launch *l, uint64_t first,
+                             uint64_t rows, const int32_t *expected)
 {
-    const struct mk_problem *q = &plan->problem;
-    if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
-        return 1;
-    }
-    const int32_t *expected = (const int32_t *)reference->memory + first * q->n;
+    const uint16_t *c = l->arguments[2];
     for (uint64_t i = 0; i < rows * q->n; i++) {
-        int power = q->fp8 ? exact_power_of_row(seed, launch, first + i / q->n) +
-                                 exact_power_of_columns(seed, launch, i % q->n)
-                           : 0;
+        int power =
+            q->fp8 ? exact_power_of_row(l, first + i / q->n) + exact_power_of_columns(l, i % q->n)
+                   : 0;
         float right = ldexpf((float)expected[i], power);
-        if (exact_is_right(q, seed, launch, i % q->n, c[i], &right))
+        if (exact_is_right(q, l, i % q->n, c[i], &right))
             continue;
-        return exact_is_wrong(q, launch, "C", first + i / q->n, i % q->n, c[i], right, text, size);
+        return exact_is_wrong(l, "C", first + i / q->n, i % q->n, c[i], right);
     }
     return 0;
 }
 
-int exact_verify_rows(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
-                      uint64_t rows, void *const arguments[MK_SPACES - 1],
-                      struct sim_reference *reference, char *text, size_t size)
+/* Of an epilogue of rows: what follows the sums `expected` (core/epilogue.h). An element of a normed
+ * row may be the next of bf16. */
+static int exact_verify_rows(const struct mk_problem *q, const struct sim_launch *l, uint64_t first,
+                             uint64_t rows, const int32_t *expected)
 {
-    const struct mk_problem *q = &plan->problem;
     const int normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0;
-    const uint16_t *c = arguments[2],
-                   *sum = normed ? arguments[op_residual_argument(q) + 2] : arguments[2];
-    if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
-        return 1;
-    }
+    const uint16_t *c = l->arguments[2],
+                   *sum = normed ? l->arguments[op_residual_argument(q) + 2] : l->arguments[2];
     for (uint64_t row = 0; row < rows; row++) {
         const uint64_t at = row * q->n, whole = (first + row) * q->n;
-        const int32_t *expected = (const int32_t *)reference->memory + whole;
         double squares = 0;
         for (uint64_t col = 0; col < q->n; col++) {
             const float right = mk_half_to_float(
                 plan_element(q),
-                mk_half_from_float(plan_element(q), (float)expected[col] +
-                                                        exact_residual(seed, launch, whole + col)));
+                mk_half_from_float(plan_element(q),
+                                   (float)expected[at + col] + exact_residual(l, whole + col)));
             if (mk_half_to_float(plan_element(q), sum[at + col]) != right)
-                return exact_is_wrong(q, launch, normed ? "new_residual" : "C", first + row, col,
-                                      sum[at + col], right, text, size);
+                return exact_is_wrong(l, normed ? "new_residual" : "C", first + row, col,
+                                      sum[at + col], right);
             squares += (double)right * (double)right;
         }
         const double scale = 1 / sqrt(squares / (double)q->n + (double)q->eps);
         for (uint64_t col = 0; normed && col < q->n; col++) {
             const float right = (float)((double)mk_half_to_float(plan_element(q), sum[at + col]) *
-                                        scale * (double)exact_weight(seed, launch, col)),
+                                        scale * (double)exact_weight(l, col)),
                         off = mk_half_to_float(plan_element(q), c[at + col]) - right;
             if (!(fabsf(off) <= 0x1p-8f * fabsf(right) * 1.01f))
-                return exact_is_wrong(q, launch, "C", first + row, col, c[at + col], right, text,
-                                      size);
+                return exact_is_wrong(l, "C", first + row, col, c[at + col], right);
         }
     }
     return 0;
+}
+
+int exact_verify(const struct sim_launch *l, uint64_t first, uint64_t rows)
+{
+    const struct mk_problem *q = &l->plan->problem;
+    if (l->reference->launch != l->launch && exact_make_reference(q, l, l->reference))
+        return sim_no_memory(l);
+    const int32_t *expected = (const int32_t *)l->reference->memory + first * q->n;
+    return q->epilogue ? exact_verify_rows(q, l, first, rows, expected)
+                       : exact_verify_sums(q, l, first, rows, expected);
 }

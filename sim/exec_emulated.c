@@ -230,17 +230,13 @@ static int exec_emulated_open(struct mk_comm *comm)
     comm->exec_beats = &x->beats;
     comm->track_warps = GPU_TRACK_WARPS;
     int result = exec_emulated_choose_memory(comm);
-    if (!result)
-        result = host_heap_open(comm);
+    result = result ? result : host_heap_open(comm);
     if (result)
         return result;
     result = exec_emulated_make_machine(x);
-    if (!result)
-        result = host_rings_open(comm);
-    if (!result)
-        result = exec_emulated_make_tracks(x);
-    if (!result)
-        result = launch_queue_start(&x->queue);
+    result = result ? result : host_rings_open(comm);
+    result = result ? result : exec_emulated_make_tracks(x);
+    result = result ? result : launch_queue_start(&x->queue);
     if (result)
         snprintf(comm->error, sizeof comm->error, "the emulated GPU can't start: %s",
                  strerror(-result));

@@ -131,8 +131,7 @@ static int exec_host_open(struct mk_comm *comm)
     if (result)
         return result;
     result = coroutine_pool_create(&h->pool, 0);
-    if (!result)
-        result = host_rings_open(comm);
+    result = result ? result : host_rings_open(comm);
     comm->track_warps = 1;
     h->rank = (struct sim_rank){.rings = comm->rings,
                                 .now = wall_clock,
@@ -144,8 +143,7 @@ static int exec_host_open(struct mk_comm *comm)
     h->rank.spaces[MK_SPACE_HEAP] = comm->heap.base;
     for (uint32_t i = 0; i < MK_MAX_LOCAL; i++)
         h->rank.peers[i] = comm->heap.peers[i];
-    if (!result)
-        result = launch_queue_start(&h->queue);
+    result = result ? result : launch_queue_start(&h->queue);
     if (result)
         snprintf(comm->error, sizeof comm->error, "the host executor can't start: %s",
                  strerror(-result));
@@ -197,8 +195,7 @@ static int exec_host_plan(struct mk_comm *comm, struct mk_plan *plan)
     int result = launch_queue_wait(&h->queue);
     if (!result && count > h->cta_count)
         result = exec_host_grow(h, count);
-    if (!result)
-        result = compute_create(&h->computes[plan->slot], plan);
+    result = result ? result : compute_create(&h->computes[plan->slot], plan);
     if (result == -ENOMEM)
         snprintf(comm->error, sizeof comm->error,
                  "%s: no memory for a rank's tiles (OpenBLAS alone takes 128 MB of address space "

@@ -7,8 +7,7 @@
 void sim_fill(uint16_t *to, uint64_t count, uint64_t seed, uint32_t rank, uint64_t launch,
               uint32_t argument)
 {
-    struct sim_random random = {sim_mix(seed) ^
-                                sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    struct sim_random random = sim_stream(seed, launch, rank, argument);
     for (uint64_t i = 0; i < count; i += 4) {
         /* Sign, two bits of exponent and the mantissa are random. */
         uint64_t bits = (sim_random(&random) & 0x81ff81ff81ff81ffull) | 0x3e003e003e003e00ull;

@@ -1,5 +1,3 @@
-#ifndef _GNU_SOURCE
-#endif
 #include "sim/host_heap.h"
 #include "core/sentence.h"
 
@@ -56,7 +54,7 @@ static int host_heap_check_peer(const struct where *peer, const struct stat *st)
 static int host_heap_map_peer(struct mk_comm *comm, uint32_t rank, const struct where *peer)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)peer->pid, (long long)peer->fd);
+    snprintf(path, sizeof path, "/proc/%ld/fd/%ld", peer->pid, peer->fd);
     int place = open(path, O_PATH | O_CLOEXEC), fd = -1;
     if (place < 0)
         return -errno;
@@ -89,16 +87,15 @@ static int host_heap_map_peers(struct mk_comm *comm, const struct where *all)
             continue;
         if (all[rank].bytes != comm->heap.bytes)
             return mk_fail(-EINVAL, comm->error, sizeof comm->error,
-                           "rank %u has a heap of %llu bytes, rank %u one of %llu", rank,
-                           (unsigned long long)all[rank].bytes, comm->topo.rank,
-                           (unsigned long long)comm->heap.bytes);
+                           "rank %u has a heap of %lu bytes, rank %u one of %lu", rank,
+                           all[rank].bytes, comm->topo.rank, comm->heap.bytes);
         int result = host_heap_map_peer(comm, rank, &all[rank]);
         if (result) {
             int ours = result == -ENOMEM || result == -EMFILE || result == -ENFILE;
             return mk_fail(
                 result, comm->error, sizeof comm->error,
-                "rank %u can't map the heap of rank %u (process %lld): %s%s", comm->topo.rank, rank,
-                (long long)all[rank].pid, strerror(-result),
+                "rank %u can't map the heap of rank %u (process %ld): %s%s", comm->topo.rank, rank,
+                all[rank].pid, strerror(-result),
                 ours ? ""
                      : "; ranks of one node must share a host, a user and a process namespace");
         }
@@ -143,8 +140,8 @@ int host_heap_open(struct mk_comm *comm)
         return mk_fail(-ENOMEM, comm->error, sizeof comm->error, "no memory for %u ranks", world);
     int result = host_heap_make_own(comm, &mine);
     if (result)
-        snprintf(comm->error, sizeof comm->error, "rank %u can't make a heap of %llu bytes: %s",
-                 comm->topo.rank, (unsigned long long)comm->heap.bytes, strerror(-result));
+        snprintf(comm->error, sizeof comm->error, "rank %u can't make a heap of %lu bytes: %s",
+                 comm->topo.rank, comm->heap.bytes, strerror(-result));
     result = host_heap_agree(comm, result, "making the heap");
     if (result)
         goto out;

@@ -47,7 +47,7 @@ static void model_fabric_address(struct fabric *f, void *out)
 
 static int model_fabric_connect_peers(struct fabric *f, const void *addresses,
                                       const uint32_t *peers, uint32_t count, char *error,
-                                      size_t error_size)
+                                      size_t size)
 {
     return 0; /* the world has all ranks already */
 }
@@ -170,8 +170,8 @@ static void model_fabric_raise_flag(struct model_fabric *f, const struct fabric_
         world_emulated_raises(f->world, f->rank, flag);
     if (*flag > p->value && f->world->config.order == SIM_ORDER_RC)
         sim_world_error(f->world, -EBADMSG,
-                        "a put of rank %u set flag %u of rank %u from %llu back to %llu", f->rank,
-                        p->flag, p->peer, (unsigned long long)*flag, (unsigned long long)p->value);
+                        "a put of rank %u set flag %u of rank %u from %lu back to %lu", f->rank,
+                        p->flag, p->peer, *flag, p->value);
     if (*flag < p->value)
         *flag = p->value;
 }

@@ -5,8 +5,5 @@
 #include "sim/op.h"
 
 /* Struct sim_op's fill and verify. */
-void moved_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                void *const arguments[MK_SPACES - 1]);
-int moved_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                 size_t size);
+void moved_fill(const struct sim_launch *l);
+int moved_verify(const struct sim_launch *l);

@@ -60,6 +60,23 @@ struct sim_reference {
     void *memory;
 };
 
+/* A rank's launch, whose inputs the explorer makes and whose outputs it checks. */
+struct sim_launch {
+    const struct mk_plan *plan;
+    uint64_t seed, launch;
+    void *const *arguments; /* [MK_SPACES - 1] */
+    /* where its outputs are checked */
+    struct sim_reference *reference;
+    char *text; /* says what is wrong */
+    size_t size;
+};
+
+/* Says "launch L, rank R: " and what `format` says. Returns 1. */
+int sim_wrong(const struct sim_launch *l, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* ... that there is no memory to check it. */
+int sim_no_memory(const struct sim_launch *l);
+
 struct sim_op {
     /* any role but compute: SIM_ROLES(NAME) makes it */
     int (*run)(const struct mk_plan *plan, struct mk_cta *cta);
@@ -112,12 +129,9 @@ struct sim_op {
     /* What the explorer's user says before the first launch, in this rank's heap; NULL: nothing. 0 or
      * -ENOMEM */
     int (*start)(const struct mk_plan *plan, uint64_t seed, uint8_t *heap);
-    /* The explorer's inputs, and what they make of them */
-    void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1]);
-    int (*verify)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                  size_t size);
+    /* The explorer's inputs, and what they make of them: 1, with a sentence: it is wrong */
+    void (*fill)(const struct sim_launch *l);
+    int (*verify)(const struct sim_launch *l);
 };
 
 /* NAME_role, struct sim_op's `run`: the operator's roles (MK_ROLES_OF). */

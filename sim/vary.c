@@ -28,8 +28,7 @@ void sim_world_vary(struct sim_world_config *c)
                                      [MK_INTER_SEND] = 1 + (uint32_t)(seed >> 3) % 2,
                                      [MK_INTER_REDUCE] = 1 + (uint32_t)(seed >> 3) % 2};
     for (int role = 0; role < MK_ROLES; role++)
-        t->split.ctas[role] =
-            op_needs(c->problem.op, &c->problem.topo, (enum mk_role)role) ? ctas[role] : 0;
+        t->split.ctas[role] = op_needs(c->problem.op, &c->problem.topo, role) ? ctas[role] : 0;
     if (op->knobs & OP_SHOTS && nodes == 1 && (t->shots == 1 || seed % 3 == 1)) {
         t->shots = sim_one_shot(&c->problem, seed / 3);
         t->chunk_rows = 0; /* of one shot it is the shape's */

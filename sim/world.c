@@ -60,7 +60,9 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     if (config->inputs) {
         config->inputs(config->context, &r->plan, r->launch, arguments[0], arguments[1]);
     } else {
-        w->op->fill(&r->plan, config->seed, r->launch, arguments);
+        const struct sim_launch l = {
+            .plan = &r->plan, .seed = config->seed, .launch = r->launch, .arguments = arguments};
+        w->op->fill(&l);
     }
     for (uint32_t i = 0; i < MK_SPACES - 1; i++)
         if (outputs >> i & 1)
@@ -87,11 +89,9 @@ static void world_check_drained(struct sim_world *w, const struct sim_world_rank
         uint64_t posted = w->hopper ? world_emulated_posted(r, i) : r->rings[i]->posted,
                  under_way = posted - r->rings[i]->completed;
         if (under_way)
-            sim_world_error(
-                w, -EBADMSG,
-                "launch %llu, rank %u: it has ended with %llu puts of ring %u under way",
-                (unsigned long long)r->launch, r->plan.problem.topo.rank,
-                (unsigned long long)under_way, i);
+            sim_world_error(w, -EBADMSG,
+                            "launch %lu, rank %u: it has ended with %lu puts of ring %u under way",
+                            r->launch, r->plan.problem.topo.rank, under_way, i);
     }
 }
 
@@ -106,12 +106,13 @@ void sim_world_end_launch(struct sim_world_rank *r)
         return;
     if (!w->op->leaves_puts && !r->busy) /* else the next one may have put, too */
         world_check_drained(w, r);
+    const struct sim_launch l = {&r->plan,      w->config.seed, launch,     arguments,
+                                 &w->reference, text,           sizeof text};
     int wrong = w->config.check
                     ? w->config.check(w->config.context, &r->plan, launch,
                                       arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))],
                                       text, sizeof text)
-                    : w->op->verify(&r->plan, w->config.seed, launch, arguments, &w->reference,
-                                    text, sizeof text);
+                    : w->op->verify(&l);
     if (wrong)
         sim_world_error(w, -EBADMSG, "%s", text);
 }
@@ -238,12 +239,9 @@ static int world_make_rank(struct sim_world *w, uint32_t rank, char *error, size
         return result;
     w->ctas = w->hopper ? 0 : mk_total_ctas(&r->plan.problem.tuning.split);
     result = w->hopper ? world_emulated_rank(w, r, error, size) : 0;
-    if (!result)
-        result = world_make_memory(w, r);
-    if (!result)
-        result = world_make_ctas(w, r);
-    if (!result)
-        result = world_make_network(w, r);
+    result = result ? result : world_make_memory(w, r);
+    result = result ? result : world_make_ctas(w, r);
+    result = result ? result : world_make_network(w, r);
     r->rank.plan = &r->plan;
     r->rank.op = w->op;
     r->rank.rings = r->rings;

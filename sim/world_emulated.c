@@ -10,7 +10,6 @@
 #include "sim/world_state.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { WORDS = 128, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };
@@ -74,9 +73,9 @@ void world_emulated_close(struct sim_world *w)
     uint64_t forgotten = w->hopper ? hopper_forgotten(w->hopper) : 0;
     if (forgotten)
         sim_world_error(w, -ETIMEDOUT,
-                        "incomplete: the watch over memory has forgotten %llu accesses for want of "
+                        "incomplete: the watch over memory has forgotten %lu accesses for want of "
                         "room",
-                        (unsigned long long)forgotten);
+                        forgotten);
     const struct hopper_site *sites = w->hopper ? hopper_sites(w->hopper, &count) : NULL;
     if (sites && w->config.sites)
         w->config.sites(w->config.context, sites, count);

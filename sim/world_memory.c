@@ -194,9 +194,8 @@ static void world_memory_land(struct sim_world_rank *r, struct sim_cta *cta, str
             (const uint64_t *)(const void *)(r->rank.peers[t->local] + t->offset);
         if (t->kind == SIM_SET && *flag > t->value)
             sim_world_error(w, -EBADMSG,
-                            "rank %u set flag %u of local rank %u from %llu back to %llu",
-                            r->plan.problem.topo.rank, t->id, t->local, (unsigned long long)*flag,
-                            (unsigned long long)t->value);
+                            "rank %u set flag %u of local rank %u from %lu back to %lu",
+                            r->plan.problem.topo.rank, t->id, t->local, *flag, t->value);
         sim_transfer_land(&r->rank, t);
     }
     f->landed = 1;

@@ -274,8 +274,7 @@ void sim_world_schedule(struct sim_world *w)
         if (world_schedule_everything_ended(w))
             return;
         if (w->steps >= limit) {
-            sim_world_error(w, -ETIMEDOUT, "incomplete: not over after %llu steps",
-                            (unsigned long long)limit);
+            sim_world_error(w, -ETIMEDOUT, "incomplete: not over after %lu steps", limit);
             return;
         }
         uint32_t id = world_schedule_choose(w);

@@ -89,17 +89,14 @@ static struct products *products_make(uint32_t products, int transposed, uint32_
                                   .c = p->c,
                                   .b_transposed = transposed,
                                   .roundings = roundings};
-    p->gpu = (struct check_gemm_gpu){.m = M,
-                                     .n = N,
-                                     .k = K,
+    p->gpu = (struct check_gemm_gpu){.of = p->host,
                                      .products = products,
                                      .a_key = 7,
                                      .a_first = 16,
                                      .a_step = 4096,
-                                     .b_keys = b_keys,
-                                     .c = p->c,
-                                     .b_transposed = transposed,
-                                     .roundings = roundings};
+                                     .b_keys = b_keys};
+    p->gpu.of.k = K;
+    p->gpu.of.a = p->gpu.of.b = NULL;
     return p;
 }
 
@@ -130,8 +127,8 @@ static void test_right_products(void **state)
             assert_int_equal(r.elements, M * N);
             assert_true(check_right(&r));
             if (products == 1) { /* the same tensors, given instead of made */
-                p->gpu.a = p->a;
-                p->gpu.b = p->b;
+                p->gpu.of.a = p->a;
+                p->gpu.of.b = p->b;
                 p->gpu.a_key++;
                 r = products_agree(p);
                 assert_true(check_right(&r));

@@ -176,19 +176,16 @@ static void test_exactly(void **state)
 /* ---- lists ---- */
 
 /* All of rank 1's tokens to rank 0, and no others. */
-static void fill_one_way(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                         void *const arguments[MK_SPACES - 1])
+static void fill_one_way(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t *ids = arguments[1];
-    memset(arguments[0], 0, m->tokens * m->hidden * 2);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    uint32_t *ids = l->arguments[1];
+    memset(l->arguments[0], 0, m->tokens * m->hidden * 2);
     for (uint64_t i = 0; i < m->tokens; i++)
-        ids[i] = plan->problem.topo.rank == 1 ? 0 : UINT32_MAX;
+        ids[i] = l->plan->problem.topo.rank == 1 ? 0 : UINT32_MAX;
 }
 
-static int verify_nothing(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                          char *text, size_t size)
+static int verify_nothing(const struct sim_launch *l)
 {
     return 0;
 }

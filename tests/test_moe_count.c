@@ -130,12 +130,11 @@ static const struct sim_op *spoilt;
 static uint32_t spoilt_count;
 
 /* The last rank's, in the third launch. */
-static void fill_too_many(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                          void *const arguments[MK_SPACES - 1])
+static void fill_too_many(const struct sim_launch *l)
 {
-    spoilt->fill(plan, seed, launch, arguments);
-    if (launch == 3 && plan->problem.topo.rank + 1 == mk_world(&plan->problem.topo))
-        *(uint32_t *)arguments[op_arguments(&plan->problem) - 1] = spoilt_count;
+    spoilt->fill(l);
+    if (l->launch == 3 && l->plan->problem.topo.rank + 1 == mk_world(&l->plan->problem.topo))
+        *(uint32_t *)l->arguments[op_arguments(&l->plan->problem) - 1] = spoilt_count;
 }
 
 static void test_too_many(void **state)

@@ -138,12 +138,11 @@ int mutant_drain(struct mk_cta *cta)
 
 /* Every token names k different experts at random: even, as far as chance is. (Other tests verify
  * results.) */
-static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1])
+static void fill(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t *ids = arguments[2], deck[64];
-    struct sim_random r = {sim_mix(seed) ^ plan->problem.topo.rank};
+    const struct mk_moe *m = &l->plan->problem.moe;
+    uint32_t *ids = l->arguments[2], deck[64];
+    struct sim_random r = {sim_mix(l->seed) ^ l->plan->problem.topo.rank};
     for (uint32_t i = 0; i < m->experts; i++)
         deck[i] = i;
     for (uint64_t token = 0; token < m->tokens; token++)
@@ -153,14 +152,13 @@ static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
             deck[other] = deck[place];
             deck[place] = ids[token * m->k + place] = id;
         }
-    sim_fill(arguments[0], m->tokens * m->hidden, seed, plan->problem.topo.rank, launch, 0);
-    if (plan->problem.op == MK_OP_MOE_FFN)
-        memset(arguments[3], 0, m->tokens * m->k * 4);
+    sim_fill(l->arguments[0], m->tokens * m->hidden, l->seed, l->plan->problem.topo.rank, l->launch,
+             0);
+    if (l->plan->problem.op == MK_OP_MOE_FFN)
+        memset(l->arguments[3], 0, m->tokens * m->k * 4);
 }
 
-static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                  size_t size)
+static int verify(const struct sim_launch *l)
 {
     return 0;
 }

@@ -102,22 +102,21 @@ static void real_expert(const struct mk_plan *plan, uint64_t launch, uint32_t ex
     sim_fill(b2, m->hidden * m->inner, 4711, expert, launch, 4);
 }
 
-static void real_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                      void *const arguments[MK_SPACES - 1])
+static void real_fill(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t rank = plan->problem.topo.rank,
-             count = (uint32_t)m->experts / mk_world(&plan->problem.topo);
-    float *weights = arguments[3];
-    sim_fill(arguments[0], m->tokens * m->hidden, 4711, rank, launch, 0);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    uint32_t rank = l->plan->problem.topo.rank,
+             count = (uint32_t)m->experts / mk_world(&l->plan->problem.topo);
+    float *weights = l->arguments[3];
+    sim_fill(l->arguments[0], m->tokens * m->hidden, 4711, rank, l->launch, 0);
     for (uint32_t i = 0; i < count; i++)
-        real_expert(plan, launch, rank * count + i,
-                    (uint16_t *)arguments[1] + 2 * i * m->hidden * m->inner,
-                    (uint16_t *)arguments[4] + i * m->hidden * m->inner);
-    real_ids(plan, launch, rank, arguments[2]);
+        real_expert(l->plan, l->launch, rank * count + i,
+                    (uint16_t *)l->arguments[1] + 2 * i * m->hidden * m->inner,
+                    (uint16_t *)l->arguments[4] + i * m->hidden * m->inner);
+    real_ids(l->plan, l->launch, rank, l->arguments[2]);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
         weights[i] =
-            (float)(sim_mix(launch << 32 ^ (uint64_t)rank << 24 ^ i) >> 40) * 0x1p-24f - 0.25f;
+            (float)(sim_mix(l->launch << 32 ^ (uint64_t)rank << 24 ^ i) >> 40) * 0x1p-24f - 0.25f;
 }
 
 struct experts {
@@ -131,29 +130,27 @@ static void load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *
     real_expert(e->plan, e->launch, expert, b1, b2);
 }
 
-static int real_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                       void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                       char *text, size_t size)
+static int real_verify(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
-    struct experts all = {plan, launch};
-    const uint16_t *y = arguments[5];
+    const struct mk_problem *q = &l->plan->problem;
+    struct experts all = {l->plan, l->launch};
+    const uint16_t *y = l->arguments[5];
     const struct check_moe_ffn c = {.problem = q->moe,
                                     .b_transposed = q->b_transposed,
                                     .deterministic = q->deterministic,
                                     .back_fp8 = q->back_fp8,
                                     .topo = q->topo,
-                                    .x = arguments[0],
-                                    .ids = arguments[2],
-                                    .weights = arguments[3],
+                                    .x = l->arguments[0],
+                                    .ids = l->arguments[2],
+                                    .weights = l->arguments[3],
                                     .y = y,
                                     .expert = load_expert,
                                     .context = &all};
-    uint64_t hash = launch << 8 ^ q->topo.rank;
+    uint64_t hash = l->launch << 8 ^ q->topo.rank;
     for (uint64_t i = 0; i < q->moe.tokens * q->moe.hidden; i++)
         hash = sim_mix(hash ^ y[i]);
     bits_of_run += hash;
-    snprintf(text, size, "no memory");
+    snprintf(l->text, l->size, "no memory");
     return check_moe_ffn(&c, NULL, &result_of_run) != 0;
 }
 
@@ -499,13 +496,12 @@ static void test_bytes(void **state)
 
 /* Every token names experts on as many nodes, and on as many ranks of them, as it can, none on its
  * rail. */
-static void worst_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                       void *const arguments[MK_SPACES - 1])
+static void worst_fill(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    uint32_t count = (uint32_t)m->experts / mk_world(t), *ids = arguments[2];
-    real_fill(plan, seed, launch, arguments);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
+    uint32_t count = (uint32_t)m->experts / mk_world(t), *ids = l->arguments[2];
+    real_fill(l);
     for (uint64_t token = 0; token < m->tokens; token++)
         for (uint64_t place = 0; place < m->k; place++) {
             uint32_t node = (uint32_t)((mk_node_of(t, t->rank) + 1 + place) % t->nodes);

@@ -116,7 +116,7 @@ struct trace_data {
  * On error d is empty. 0, -ENOMEM, or -EPROTO where the parts are not one job's (with a
  * sentence). */
 int data_merge(struct trace_data *d, const struct trace_part *parts, uint32_t ranks,
-               const struct trace_run *run, char *error, size_t error_size);
+               const struct trace_run *run, char *error, size_t size);
 void data_free(struct trace_data *d);
 
 /* Joins puts with the commands and arrivals, and waits with what ended them. 0 or -ENOMEM. */

@@ -89,8 +89,8 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
     int64_t version = reader_one_integer(db, "PRAGMA user_version");
     if (version != TRACE_SCHEMA_VERSION)
         return mk_fail(-EPROTO, error, size,
-                       "trace '%s' has schema version %lld, this mkernel reads %d: %s", path,
-                       (long long)version, TRACE_SCHEMA_VERSION,
+                       "trace '%s' has schema version %ld, this mkernel reads %d: %s", path,
+                       version, TRACE_SCHEMA_VERSION,
                        version < TRACE_SCHEMA_VERSION
                            ? "run it again, or read it with the mkernel that wrote it"
                            : "read it with a newer mkernel");
@@ -100,8 +100,8 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
     struct stat st;
     if (stat(path, &st) == 0 && pages * page > st.st_size)
         return mk_fail(-EBADMSG, error, size,
-                       "trace '%s' is damaged: %lld of its %lld bytes are there", path,
-                       (long long)st.st_size, (long long)(pages * page));
+                       "trace '%s' is damaged: %ld of its %ld bytes are there", path, st.st_size,
+                       pages * page);
     const char *strange = bound_check(db, trace_sql_schema);
     if (strange)
         return mk_fail(-EBADMSG, error, size,

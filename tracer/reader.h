@@ -42,7 +42,7 @@ enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
  * whichever version wrote them. Queries are bounded (tracer/bound.h). Returns 0, or -errno with one
  * sentence in `error` and *db NULL: -ENOENT, -EACCES, -ENODATA (empty), -EBADMSG (damaged), -EINVAL
  * (not a trace), -EPROTO (another schema version). */
-int trace_open(sqlite3 **db, const char *path, char *error, size_t error_size);
+int trace_open(sqlite3 **db, const char *path, char *error, size_t size);
 
 /* Gives the queries of a handle of trace_open their allowance (tracer/bound.h) again: a viewer, for
  * each screen. */

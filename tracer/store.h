@@ -10,12 +10,12 @@
  * name, flushed, and renamed: readers see the old file or the whole new one. On any error the
  * temporary is removed and `path` is as it was. Blocks for as long as the disk takes. Returns 0, or
  * -errno with one sentence: -ENOSPC, -EFBIG, -EACCES, -EROFS, -ENOENT, -EIO, -ENOMEM. */
-int store_write(const struct trace_data *d, const char *path, char *error, size_t error_size);
+int store_write(const struct trace_data *d, const char *path, char *error, size_t size);
 
 /* All of it: merges the parts of `ranks` ranks, joins them and stores the run. Returns as
  * store_write and data_merge do. */
 int store_parts(const struct trace_part *parts, uint32_t ranks, const struct trace_run *run,
-                const char *path, char *error, size_t error_size);
+                const char *path, char *error, size_t size);
 
 /* Inside the store: the tables, each group by one function. They return SQLite's code or -1: no
  * memory. */

@@ -27,8 +27,7 @@ static void store_run_insert_word(struct insert *in, const char *text) /* "": no
 
 static const char *store_run_shape_of(const struct trace_plan *p, char *text, size_t size)
 {
-    snprintf(text, size, "%llu,%llu,%llu", (unsigned long long)p->m, (unsigned long long)p->n,
-             (unsigned long long)p->k);
+    snprintf(text, size, "%lu,%lu,%lu", p->m, p->n, p->k);
     return text;
 }
 

@@ -65,7 +65,7 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
  * sentence in `error`; on rank 0 also what the disk said (-ENOSPC, -EACCES ...). The file is then
  * as it was before, and the communicator is usable. */
 int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char *path, char *error,
-                  size_t error_size);
+                  size_t size);
 
 /* The temporary file that this process is writing (a trace, or an export or picture of one), so
  * that code that ends the process early can remove it. NULL: none; there is one at a time.
@@ -81,4 +81,4 @@ int trace_window_end(struct mk_comm *comm, const struct trace_run *run, const ch
 /* The same for ranks that live in one process and on one clock (the deterministic executor, the
  * simulator): `comms` in rank order, all idle. Uses no bootstrap. Returns as trace_collect does. */
 int trace_collect_local(struct mk_comm *const *comms, uint32_t count, const struct trace_run *run,
-                        const char *path, char *error, size_t error_size);
+                        const char *path, char *error, size_t size);

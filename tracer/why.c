@@ -242,8 +242,7 @@ static int why_open(sqlite3 *db, struct trace_why *w, char *error, size_t size)
         w->end = end;
     }
     if (!found && w->launch)
-        snprintf(error, size, "there is no launch %llu in the trace",
-                 (unsigned long long)w->launch);
+        snprintf(error, size, "there is no launch %lu in the trace", w->launch);
     else if (!found)
         snprintf(error, size, "no launches were recorded");
     return found ? 0 : w->launch ? -ERANGE : -ENODATA;
@@ -305,8 +304,8 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
     if (!rc) {
         why_sum(out, ctas, (uint32_t)room);
         if (!out->tiles)
-            rc = mk_fail(-ENODATA, error, size, "rank %u computed no tile in launch %llu",
-                         out->rank, (unsigned long long)out->launch);
+            rc = mk_fail(-ENODATA, error, size, "rank %u computed no tile in launch %lu", out->rank,
+                         out->launch);
     }
     for (int64_t i = 0; i < room; i++)
         free(ctas[i].edges);

@@ -310,8 +310,8 @@ static void chain_diagnose_start(struct source *s, struct chain *c, const struct
         before <= chain_doubt(s, s->tracks[wait->track].rank, rank))
         return;
     snprintf(c->verdict, sizeof c->verdict,
-             "%.0f %% of this wait rank %d had not begun launch %lld (it came %s late)",
-             100 * before / whole, rank, (long long)wait->epoch, words_length(late, before));
+             "%.0f %% of this wait rank %d had not begun launch %ld (it came %s late)",
+             100 * before / whole, rank, wait->epoch, words_length(late, before));
 }
 
 static void chain_follow_signal(struct source *s, struct chain *c, const struct source_event *wait,
@@ -360,11 +360,10 @@ static void chain_follow_wait(struct source *s, struct chain *c, const struct so
         say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN),
             "none: it drains, until the last of its puts has completed");
     else if (producer_rank >= 0)
-        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.60s, from rank %d",
-            (long long)e->argument, text, producer_rank);
+        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%ld: %.60s, from rank %d", e->argument,
+            text, producer_rank);
     else
-        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.70s", (long long)e->argument,
-            text);
+        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%ld: %.70s", e->argument, text);
     QUERY q = query_ask(s->db, "SELECT producer, message FROM edge WHERE event = ?", "i", e->id);
     long long producer = 0, message = 0;
     query_row(q, "ii", &producer, &message);

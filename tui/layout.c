@@ -48,7 +48,7 @@ static void layout_draw_title(struct cells *c, const struct model *m)
         snprintf(right, sizeof right, "clock ±%s ", words_length(doubt, worst));
     if (dropped) {
         char lost[48];
-        snprintf(lost, sizeof lost, "%lld events lost · ", (long long)dropped);
+        snprintf(lost, sizeof lost, "%ld events lost · ", dropped);
         memmove(right + strlen(lost), right, strlen(right) + 1);
         memcpy(right, lost, strlen(lost));
     }

@@ -68,8 +68,7 @@ static void layout_rows_draw_marks(struct cells *c, const struct model *m, const
             cells_put(c, x, y, 0x25bc, COLOUR_MARK, ATTR_BOLD);
             taken = x;
             if (g->ruler_rows > 1)
-                taken = cells_print(c, x + 1, y, m->width, COLOUR_MARK, 0, "%lld",
-                                    (long long)l[i].epoch);
+                taken = cells_print(c, x + 1, y, m->width, COLOUR_MARK, 0, "%ld", l[i].epoch);
         }
     }
     for (int i = 0; i < 26; i++) {
@@ -125,7 +124,6 @@ static int layout_rows_most_of(const float *share, int classes, uint32_t shown, 
             best = i;
             *most = share[i];
         }
-    (void)seen;
     return best;
 }
 

@@ -37,10 +37,9 @@ void live_state_text(const struct live_job *job, uint32_t rank, char *out, size_
         snprintf(out, size, "is not seen from this host");
         break;
     default:
-        snprintf(out, size, "%s (launch %llu of %llu)", live_phase_name(r->header.phase),
-                 (unsigned long long)(r->header.launch < r->header.launches ? r->header.launch + 1
-                                                                            : r->header.launch),
-                 (unsigned long long)r->header.launches);
+        snprintf(out, size, "%s (launch %lu of %lu)", live_phase_name(r->header.phase),
+                 r->header.launch < r->header.launches ? r->header.launch + 1 : r->header.launch,
+                 r->header.launches);
     }
 }
 

@@ -33,9 +33,8 @@ static void live_layout_draw_title(struct cells *c, const struct live_model *m)
         right = waits;
     }
     if (p)
-        snprintf(left, sizeof left, " %s %llu,%llu,%llu · %u×%u %s · process %d",
-                 plan_op_name(p->op), (unsigned long long)p->m, (unsigned long long)p->n,
-                 (unsigned long long)p->k, p->topo.nodes, p->topo.gpus,
+        snprintf(left, sizeof left, " %s %lu,%lu,%lu · %u×%u %s · process %d", plan_op_name(p->op),
+                 p->m, p->n, p->k, p->topo.nodes, p->topo.gpus,
                  plan_execs[r->header.exec % MK_EXECS],
                  r->header.job_pid ? r->header.job_pid : r->header.pid);
     layout_title(c, m->width, left, right, alarm ? COLOUR_ERROR : COLOUR_TITLE, ATTR_BOLD);
@@ -163,8 +162,7 @@ static void live_layout_draw_row(struct cells *c, const struct live_model *m,
         }
         cells_put(c, 2, y, m->role_open[row->rank * MK_ROLES + row->role] ? 0x25be : 0x25b8,
                   COLOUR_TEXT, attr);
-        x = cells_text(c, 4, y, label - 1, COLOUR_TEXT, attr,
-                       plan_role_name((enum mk_role)row->role));
+        x = cells_text(c, 4, y, label - 1, COLOUR_TEXT, attr, plan_role_name(row->role));
         snprintf(length, sizeof length, "×%u", r->plan->problem.tuning.split.ctas[row->role]);
         if (x + 1 + cells_columns(length) < label) /* whole, or not at all */
             cells_text(c, x + 1, y, label - 1, COLOUR_FAINT, attr, length);

@@ -1,6 +1,5 @@
 /* The viewer of a running job: a snapshot every tenth of a second. */
 #include <errno.h>
-#include <stdio.h>
 #include <time.h>
 
 #include "tui/live.h"

@@ -57,7 +57,7 @@ static void model_key_go_launch(struct model *m, int direction)
     }
     model_push(m);
     model_go(m, model_screen_time(m, file, l[best].start));
-    model_say(m, 0, "launch %d of %d, epoch %lld", best + 1, count, (long long)l[best].epoch);
+    model_say(m, 0, "launch %d of %d, epoch %ld", best + 1, count, l[best].epoch);
 }
 
 static void model_key_fit_here(struct model *m)

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tui/cells.h"
@@ -259,21 +258,20 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
         return;
     }
     panel_add(t,
-              STRONG "What fixed the end of the launch of epoch %lld" PLAIN FAINT
+              STRONG "What fixed the end of the launch of epoch %ld" PLAIN FAINT
                      "  (the step at the cursor is marked)",
-              (long long)s->launches[launch].epoch);
+              s->launches[launch].epoch);
     const char *what, *role, *about;
     double share, start, length;
     long long cta;
     int step, rank;
     QUERY q = query_ask(s->db, "SELECT what, role, share FROM critical_share LIMIT 5", "");
     char sums[512] = "";
-    size_t n = 0;
-    while (n < sizeof sums - 128 && query_row(q, "ttd", &what, &role, &share))
-        n += (size_t)snprintf(sums + n, sizeof sums - n, "%s%s%s%s %.1f %%", n ? ", " : "",
-                              panel_clean(what, text[0]), *role ? " of " : "",
-                              panel_clean(role, text[1]), share);
-    panel_add(t, "all launches: %s", n ? sums : "not computed");
+    while (query_row(q, "ttd", &what, &role, &share))
+        mk_append(sums, sizeof sums, "%s%s%s%s %.1f %%", *sums ? ", " : "",
+                  panel_clean(what, text[0]), *role ? " of " : "", panel_clean(role, text[1]),
+                  share);
+    panel_add(t, "all launches: %s", *sums ? sums : "not computed");
     int before = t->count;
     QUERY path = query_ask(s->db,
                            "SELECT step, rank, role, cta, what, start, ns, text FROM critical_path "

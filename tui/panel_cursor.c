@@ -160,17 +160,15 @@ static void panel_cursor_range_roles(struct panel_text *t, struct model *m, int 
     for (int role = 0; role < MK_ROLES; role++) {
         double sum[SPAN_CLASSES] = {0};
         char parts[256] = "";
-        size_t n = 0;
         if (source_occupancy(m->source[file], (struct source_group){rank, role, -1}, a, step,
                              RANGE_PARTS, share))
             return;
         for (int i = 0; i < RANGE_PARTS * SPAN_CLASSES; i++)
             sum[i % SPAN_CLASSES] += share[i] / RANGE_PARTS;
         for (int i = 1; i < SPAN_CLASSES; i++)
-            if (sum[i] >= 0.0005 && n < sizeof parts - 48)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%",
-                                      span_look[i].name, 100 * sum[i]);
-        if (n)
+            if (sum[i] >= 0.0005)
+                mk_append(parts, sizeof parts, "  %s %.1f %%", span_look[i].name, 100 * sum[i]);
+        if (*parts)
             panel_add(t, "%-13s%s%s", source_role_name(role),
                       panel_bar(bar, sizeof bar, width, span_look, sum, SPAN_CLASSES), parts);
     }

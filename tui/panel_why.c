@@ -35,7 +35,7 @@ static void panel_why_parts(struct panel_text *t, const struct trace_why *w, int
         if (w->ns[i] <= 0)
             continue;
         int columns = (int)(share * width + 0.5);
-        panel_add(t, PLAIN "%-30s %s %5.1f %%  %s", trace_why_name((enum trace_why_part)i),
+        panel_add(t, PLAIN "%-30s %s %5.1f %%  %s", trace_why_name(i),
                   words_length_in(ns, 10, w->ns[i]), 100 * share,
                   panel_bar(bar, sizeof bar, columns, &span_look[panel_why_class[i]],
                             (const double[]){1}, 1));
@@ -58,11 +58,10 @@ void panel_why(struct panel_text *t, struct model *m, int file)
         return;
     }
     panel_add(t,
-              STRONG "Where the launch of epoch %lld goes: rank %u, its slowest, %s" PLAIN FAINT
+              STRONG "Where the launch of epoch %ld goes: rank %u, its slowest, %s" PLAIN FAINT
                      "  (mean of %u compute CTA%s, %u tile%s)",
-              (long long)s->launches[launch].epoch, w->rank,
-              words_length(ns[0], (double)(w->end - w->start)), w->ctas, w->ctas == 1 ? "" : "s",
-              w->tiles, w->tiles == 1 ? "" : "s");
+              s->launches[launch].epoch, w->rank, words_length(ns[0], (double)(w->end - w->start)),
+              w->ctas, w->ctas == 1 ? "" : "s", w->tiles, w->tiles == 1 ? "" : "s");
     if (w->early)
         panel_add(
             t, FAINT "counted from the end of the launch before; its blocks stood ready %s earlier",

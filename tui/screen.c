@@ -141,22 +141,22 @@ static void screen_start_colours(int wanted)
         init_pair((short)(i + 1), palette[i][tty.colours == 8], -1);
 }
 
-int screen_open(const struct screen_options *options, char *error, int error_size)
+int screen_open(const struct screen_options *options, char *error, int size)
 {
     int status = 0;
     const char *term = getenv("TERM");
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
-        return mk_fail(-ENOTTY, error, (size_t)error_size,
+        return mk_fail(-ENOTTY, error, (size_t)size,
                        "the viewer needs a terminal; --dump-screen prints a screen without one");
     if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &status) != OK || !cursor_address)
         return mk_fail(
-            -ENODEV, error, (size_t)error_size,
+            -ENODEV, error, (size_t)size,
             "terminal type '%.40s' cannot place the cursor; set TERM, or use --dump-screen "
             "or `mkernel trace summary`",
             term ? term : "");
     if (pipe(tty.pipe)) {
         status = -errno;
-        snprintf(error, (size_t)error_size, "cannot make a pipe: %s", strerror(-status));
+        snprintf(error, (size_t)size, "cannot make a pipe: %s", strerror(-status));
         return status;
     }
     for (int i = 0; i < 2; i++) {
@@ -173,8 +173,8 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
     if (!tty.screen) {
         if (tty.out)
             fclose(tty.out);
-        return mk_fail(-ENODEV, error, (size_t)error_size,
-                       "terminal type '%.40s' is not known here", term);
+        return mk_fail(-ENODEV, error, (size_t)size, "terminal type '%.40s' is not known here",
+                       term);
     }
     tty.open = 1;
     screen_catch_signals();

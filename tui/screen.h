@@ -14,7 +14,7 @@ int screen_utf8(void);
 
 /* Takes the terminal. 0, or -ENOTTY, -ENODEV (it cannot place the cursor) with one sentence in
  * `error`. */
-int screen_open(const struct screen_options *options, char *error, int error_size);
+int screen_open(const struct screen_options *options, char *error, int size);
 
 /* Restores the terminal. Does nothing if it is not taken. */
 void screen_close(void);

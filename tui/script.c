@@ -87,14 +87,14 @@ static int script_add_line(struct script *s, char *line)
     return rc;
 }
 
-int script_read(struct script *s, const char *path, char *error, int error_size)
+int script_read(struct script *s, const char *path, char *error, int size)
 {
     char line[512];
     int number = 0, rc = 0;
     *s = (struct script){0};
     FILE *f = fopen(path, "r");
     if (!f)
-        return mk_fail(-errno, error, (size_t)error_size, "cannot read script '%s': %s", path,
+        return mk_fail(-errno, error, (size_t)size, "cannot read script '%s': %s", path,
                        strerror(errno));
     while (!rc && fgets(line, sizeof line, f)) {
         number++;
@@ -105,11 +105,11 @@ int script_read(struct script *s, const char *path, char *error, int error_size)
         rc = errno == EISDIR ? -EISDIR : -EIO;
     fclose(f);
     if (rc == -EINVAL)
-        snprintf(error, (size_t)error_size,
+        snprintf(error, (size_t)size,
                  "line %d of script '%s' has a key that is not known; docs/VIEWER.md lists them",
                  number, path);
     else if (rc)
-        snprintf(error, (size_t)error_size, "cannot read script '%s': %s", path, strerror(-rc));
+        snprintf(error, (size_t)size, "cannot read script '%s': %s", path, strerror(-rc));
     return rc;
 }
 

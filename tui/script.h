@@ -18,5 +18,5 @@ struct script {
 
 /* Reads a script. 0, or -errno with one sentence in `error`. Freed by script_free, also after an
  * error. */
-int script_read(struct script *s, const char *path, char *error, int error_size);
+int script_read(struct script *s, const char *path, char *error, int size);
 void script_free(struct script *s);

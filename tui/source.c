@@ -243,24 +243,24 @@ static int source_prepare_all(struct source *s)
     return s->level && s->overlap && s->flow && s->events && s->at ? 0 : -EBADMSG;
 }
 
-int source_open(struct source **out, const char *path, char *error, int error_size)
+int source_open(struct source **out, const char *path, char *error, int size)
 {
     *out = NULL;
     struct source *s = calloc(1, sizeof *s);
     int rc = s && (s->path = strdup(path)) ? 0 : -ENOMEM;
     if (rc) {
-        snprintf(error, (size_t)error_size, "no memory to open trace '%s'", path);
+        snprintf(error, (size_t)size, "no memory to open trace '%s'", path);
         free(s);
         return rc;
     }
-    rc = trace_open(&s->db, path, error, (size_t)error_size);
+    rc = trace_open(&s->db, path, error, (size_t)size);
     if (rc) {
         source_close(s);
         return rc;
     }
     if ((rc = source_read_run(s)) || (rc = source_read_ranks(s)) || (rc = source_read_tracks(s)) ||
         (rc = source_read_launches(s)) || (rc = source_prepare_all(s))) {
-        snprintf(error, (size_t)error_size,
+        snprintf(error, (size_t)size,
                  rc == -ENOMEM
                      ? "no memory for the tracks of trace '%s'"
                      : "trace '%s' is damaged: a table that the viewer reads does not fit",
@@ -315,7 +315,7 @@ int source_launch_at(const struct source *s, double time)
 
 const char *source_role_name(int role)
 {
-    return role >= 0 && role < MK_ROLES ? plan_role_name((enum mk_role)role) : "?";
+    return role >= 0 && role < MK_ROLES ? plan_role_name(role) : "?";
 }
 
 const double *source_role_shares(struct source *s)

@@ -83,7 +83,7 @@ struct source {
 
 /* Opens a trace. On error *out is NULL and `error` a sentence without a full stop. The file is only
  * read. */
-int source_open(struct source **out, const char *path, char *error, int error_size);
+int source_open(struct source **out, const char *path, char *error, int size);
 void source_close(struct source *s);
 
 /* The launch at `time`, or the last one before it, or the first: an index of `launches`. */

@@ -289,13 +289,11 @@ static void source_query_conditions(const struct source *s, const struct query *
         ADD(" AND kind <> %d AND NOT (kind = %d AND ns = 0)", MK_EV_LAUNCH, MK_EV_WAIT);
     }
     if (q->tile >= 0)
-        ADD(" AND kind = %d AND argument = %lld", MK_EV_TILE, (long long)q->tile);
+        ADD(" AND kind = %d AND argument = %ld", MK_EV_TILE, q->tile);
     if (q->chunk >= 0)
-        ADD(" AND kind IN (%d, %d) AND argument = %lld", MK_EV_COPY, MK_EV_REDUCE,
-            (long long)q->chunk);
+        ADD(" AND kind IN (%d, %d) AND argument = %ld", MK_EV_COPY, MK_EV_REDUCE, q->chunk);
     if (q->flag >= 0)
-        ADD(" AND kind IN (%d, %d) AND argument = %lld", MK_EV_WAIT, MK_EV_SIGNAL,
-            (long long)q->flag);
+        ADD(" AND kind IN (%d, %d) AND argument = %ld", MK_EV_WAIT, MK_EV_SIGNAL, q->flag);
     if (q->shortest > 0)
         ADD(" AND ns > %.0f", q->shortest);
     if (q->longest < INFINITY)
@@ -305,7 +303,7 @@ static void source_query_conditions(const struct source *s, const struct query *
         for (int i = 0; i < s->info.launches; i++)
             if (s->launches[i].epoch == q->epoch)
                 launch = s->launch_id[i];
-        ADD(" AND launch = %lld", (long long)launch);
+        ADD(" AND launch = %ld", launch);
     }
 #undef ADD
 }

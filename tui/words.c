@@ -177,7 +177,7 @@ static uint32_t words_class_bits(const char *word)
 static uint32_t words_role_bits(const char *word)
 {
     for (int role = 0; role < MK_ROLES; role++)
-        if (!strcmp(plan_role_name((enum mk_role)role), word))
+        if (!strcmp(plan_role_name(role), word))
             return 1u << role;
     return 0;
 }

@@ -71,7 +71,7 @@ static uint64_t *efa_values_of_flags(uint64_t flags)
 }
 
 static int efa_connect_lanes(struct efa *e, uint32_t index, const struct efa_address *a,
-                             char *error, size_t error_size)
+                             char *error, size_t size)
 {
     struct efa_peer *peer = &e->peers[index];
     peer->lane_count = a->device_count < e->device_count ? a->device_count : e->device_count;
@@ -81,7 +81,7 @@ static int efa_connect_lanes(struct efa *e, uint32_t index, const struct efa_add
         struct efa_lane *lane = &peer->lanes[i];
         if (i < peer->lane_count) {
             const struct efa_address_device *to = &a->devices[i];
-            int rc = efa_device_handle(e, d, to->gid, &handle, error, error_size);
+            int rc = efa_device_handle(e, d, to->gid, &handle, error, size);
             if (rc)
                 return rc;
             *lane = (struct efa_lane){.ah = handle.ah,
@@ -99,7 +99,7 @@ static int efa_connect_lanes(struct efa *e, uint32_t index, const struct efa_add
 
 /* `place`: where this rank stands in the peer's list. */
 static int efa_connect_peer(struct efa *e, uint32_t index, const struct efa_address *a,
-                            uint32_t place, char *error, size_t error_size)
+                            uint32_t place, char *error, size_t size)
 {
     struct efa_peer *peer = &e->peers[index];
     peer->heap_base = a->heap_base;
@@ -115,17 +115,17 @@ static int efa_connect_peer(struct efa *e, uint32_t index, const struct efa_addr
     peer->arrivals.landing = e->control + (uint64_t)index * EFA_PLACES;
     if (!peer->sent || !peer->arrivals.values)
         return -ENOMEM;
-    return efa_connect_lanes(e, index, a, error, error_size);
+    return efa_connect_lanes(e, index, a, error, size);
 }
 
 /* Checks all peers before it connects the first. */
 static int efa_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers,
-                       uint32_t count, char *error, size_t error_size)
+                       uint32_t count, char *error, size_t size)
 {
     struct efa *e = efa_of(fabric);
     uint32_t below = 0;
     if (count != e->peer_count)
-        return mk_fail(-EINVAL, error, error_size, "the fabric was opened for %u peers, not %u",
+        return mk_fail(-EINVAL, error, size, "the fabric was opened for %u peers, not %u",
                        e->peer_count, count);
     for (uint32_t i = 0; i < count; i++) {
         struct efa_address a;
@@ -133,8 +133,7 @@ static int efa_connect(struct fabric *fabric, const void *addresses, const uint3
         const char *wrong = e->peers[i].rank != peers[i] ? "the fabric was opened for another rank"
                                                          : efa_complaint(e, &a, peers[i]);
         if (wrong)
-            return mk_fail(-EPROTO, error, error_size, "cannot connect to rank %u: %s", peers[i],
-                           wrong);
+            return mk_fail(-EPROTO, error, size, "cannot connect to rank %u: %s", peers[i], wrong);
         /* all or none: every rank of the rail finds the same */
         e->unsolicited &= (int)a.unsolicited;
         below += peers[i] < e->rank;
@@ -144,10 +143,10 @@ static int efa_connect(struct fabric *fabric, const void *addresses, const uint3
         struct efa_address a;
         memcpy(&a, (const char *)addresses + peers[i] * sizeof a, sizeof a);
         /* Where this rank stands in the peer's list: the group in order, less the peer itself. */
-        rc = efa_connect_peer(e, i, &a, below - (peers[i] < e->rank), error, error_size);
+        rc = efa_connect_peer(e, i, &a, below - (peers[i] < e->rank), error, size);
     }
     for (uint32_t i = 0; i < e->device_count && !rc; i++)
-        rc = efa_device_connect(e, &e->devices[i], error, error_size);
+        rc = efa_device_connect(e, &e->devices[i], error, size);
     e->connected = !rc;
     return rc;
 }
@@ -211,17 +210,17 @@ static int efa_allocate(struct efa *e, const struct efa_config *config)
 }
 
 /* Checks that need no open device. */
-static int efa_check_memory(const struct efa *e, char *error, size_t error_size)
+static int efa_check_memory(const struct efa *e, char *error, size_t size)
 {
     if (e->flags > EFA_MAX_FLAGS)
-        return mk_fail(-ERANGE, error, error_size,
+        return mk_fail(-ERANGE, error, size,
                        "%" PRIu64 " flags are more than the %u that the efa fabric can name",
                        e->flags, EFA_MAX_FLAGS);
     return 0;
 }
 
 /* The window that every device has receives and completions for, with all peers at once. */
-static int efa_choose_window(struct efa *e, char *error, size_t error_size)
+static int efa_choose_window(struct efa *e, char *error, size_t size)
 {
     uint32_t window = (uint32_t)e->options.window;
     e->unsolicited = (int)e->options.unsolicited;
@@ -232,7 +231,7 @@ static int efa_choose_window(struct efa *e, char *error, size_t error_size)
             room = (uint32_t)d->verbs.attr.max_cqe;
         uint32_t each = room / e->peer_count;
         if (each < EFA_CREDITS + 8 || d->max_sq < 8)
-            return mk_fail(-ENOSPC, error, error_size,
+            return mk_fail(-ENOSPC, error, size,
                            "%s holds %u sends and %u receives, too few for %u peers", d->verbs.name,
                            d->max_sq, room, e->peer_count);
         if (each - EFA_CREDITS < window)
@@ -243,7 +242,7 @@ static int efa_choose_window(struct efa *e, char *error, size_t error_size)
     return 0;
 }
 
-int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t error_size)
+int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t size)
 {
     *out = NULL;
     error[0] = '\0';
@@ -258,27 +257,27 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
         e->world = config->world;
         e->peer_count = config->peer_count;
         e->alarm = EFA_NO_PEER;
-        rc = efa_check_memory(e, error, error_size);
+        rc = efa_check_memory(e, error, size);
     }
     rc = rc ? rc : efa_allocate(e, config);
-    rc = rc ? rc : efa_raise_open(e, error, error_size);
+    rc = rc ? rc : efa_raise_open(e, error, size);
     if (!rc && config->api)
         e->api = *config->api;
     else if (!rc)
-        rc = efa_api_open(&e->api, config->provider, error, error_size);
+        rc = efa_api_open(&e->api, config->provider, error, size);
     for (uint32_t i = 0; !rc && i < config->device_count; i++) {
         e->device_count++;
-        rc = efa_device_open(e, &e->devices[i], config->devices[i], error, error_size);
+        rc = efa_device_open(e, &e->devices[i], config->devices[i], error, size);
     }
-    rc = rc ? rc : efa_choose_window(e, error, error_size);
+    rc = rc ? rc : efa_choose_window(e, error, size);
     for (uint32_t i = 0; !rc && i < e->device_count; i++)
-        rc = efa_device_queues(e, &e->devices[i], error, error_size);
+        rc = efa_device_queues(e, &e->devices[i], error, size);
     if (!rc) {
         *out = &e->fabric;
         return 0;
     }
     if (!error[0])
-        snprintf(error, error_size, "cannot open %s: %s", config->devices[0], strerror(-rc));
+        snprintf(error, size, "cannot open %s: %s", config->devices[0], strerror(-rc));
     if (e)
         efa_close(&e->fabric);
     return rc;
@@ -287,13 +286,10 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
 void efa_describe(const struct fabric *fabric, char *text, size_t size)
 {
     const struct efa *e = (const struct efa *)(const void *)fabric;
-    size_t used = 0;
-    for (uint32_t i = 0; i < e->device_count && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "+" : "",
-                                 e->devices[i].verbs.name);
-    if (used < size)
-        snprintf(text + used, size - used,
-                 ", SRD, %u messages of each of %u peer%s, writes up to %u bytes, %s", e->window,
-                 e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma,
-                 e->unsolicited ? "unsolicited" : "receives posted");
+    *text = '\0';
+    for (uint32_t i = 0; i < e->device_count; i++)
+        mk_append(text, size, "%s%s", i ? "+" : "", e->devices[i].verbs.name);
+    mk_append(text, size, ", SRD, %u messages of each of %u peer%s, writes up to %u bytes, %s",
+              e->window, e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma,
+              e->unsolicited ? "unsolicited" : "receives posted");
 }

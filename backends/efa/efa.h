@@ -43,7 +43,7 @@ struct efa_config {
  * devices do not reach or this process cannot copy to, a device without RDMA write), -ERANGE (more
  * flags than an immediate names), -ENOSPC (queues too short for so many peers). The fabric's close
  * frees everything. */
-int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t error_size);
+int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t size);
 
 /* The devices and limits in use, for people: "softefa0+softefa1, SRD, window 256, receives
  * posted". */

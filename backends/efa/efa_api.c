@@ -3,13 +3,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
-int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error, size_t error_size)
+int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error, size_t size)
 {
     memset(api, 0, sizeof *api);
-    int rc = verbs_api_open(&api->verbs, provider, error, error_size);
+    int rc = verbs_api_open(&api->verbs, provider, error, size);
     if (rc)
         return rc;
     /* softnic is both libraries in one. */
@@ -17,7 +16,7 @@ int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error,
     void *verbs_library = dlopen(api->verbs.path, RTLD_NOW | RTLD_LOCAL);
     void *efa_library = dlopen(efa, RTLD_NOW | RTLD_LOCAL);
     if (!verbs_library || !efa_library)
-        return mk_fail(-ENOENT, error, error_size, "cannot load %s: %s", efa, dlerror());
+        return mk_fail(-ENOENT, error, size, "cannot load %s: %s", efa, dlerror());
     const struct {
         const char *name;
         void *library, *place;
@@ -32,7 +31,7 @@ int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error,
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(functions[i].library, functions[i].name);
         if (!function)
-            return mk_fail(-ENOSYS, error, error_size, "%s has no %s: it is too old",
+            return mk_fail(-ENOSYS, error, size, "%s has no %s: it is too old",
                            functions[i].library == efa_library ? efa : api->verbs.path,
                            functions[i].name);
         memcpy(functions[i].place, &function, sizeof function);

@@ -37,4 +37,4 @@ struct efa_api {
 };
 
 /* As verbs_api_open; -ENOENT too where libefa is not installed. */
-int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error, size_t error_size);
+int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error, size_t size);

@@ -8,17 +8,17 @@
 #include <string.h>
 #include <sys/random.h>
 
-static int efa_device_query(struct efa *e, struct efa_device *d, char *error, size_t error_size)
+static int efa_device_query(struct efa *e, struct efa_device *d, char *error, size_t size)
 {
     struct efadv_device_attr attr = {0};
     int rc = e->api.query_device(d->verbs.context, &attr, sizeof attr);
     if (rc)
-        return mk_fail(-EOPNOTSUPP, error, error_size,
+        return mk_fail(-EOPNOTSUPP, error, size,
                        "%s is not an EFA device (%s): --fabric verbs may use it", d->verbs.name,
                        strerror(abs(rc)));
     if (!(attr.device_caps & EFA_CAP_RDMA_WRITE) || attr.max_rdma_size < 4096)
         return mk_fail(
-            -EOPNOTSUPP, error, error_size,
+            -EOPNOTSUPP, error, size,
             "%s has no RDMA write, which the efa fabric needs: use a newer EFA device, driver "
             "or libefa",
             d->verbs.name);
@@ -32,16 +32,15 @@ static int efa_device_query(struct efa *e, struct efa_device *d, char *error, si
     return 0;
 }
 
-int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char *error,
-                    size_t error_size)
+int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char *error, size_t size)
 {
     struct verbs_options plain;
     verbs_options_default(&plain);
-    int rc = verbs_device_open(&d->verbs, &e->api.verbs, name, &plain, error, error_size);
-    rc = rc ? rc : efa_device_query(e, d, error, error_size);
+    int rc = verbs_device_open(&d->verbs, &e->api.verbs, name, &plain, error, size);
+    rc = rc ? rc : efa_device_query(e, d, error, size);
     if (!rc)
         rc = mr_register(&e->api.verbs, d->verbs.pd, &e->heap, (int)e->options.relaxed_ordering,
-                         &d->mr, error, error_size);
+                         &d->mr, error, size);
     if (!rc && getrandom(&d->qkey, sizeof d->qkey, 0) != sizeof d->qkey)
         rc = -EIO;
     d->qkey &= 0x7fffffff; /* the high bit is for privileged users */
@@ -67,7 +66,7 @@ static int efa_device_ready(struct efa *e, struct efa_device *d, struct ibv_qp *
 }
 
 static int efa_device_make_qp(struct efa *e, struct efa_device *d, int unsolicited, char *error,
-                              size_t error_size)
+                              size_t size)
 {
     struct ibv_qp_init_attr_ex attr = {
         .send_cq = d->send_cq,
@@ -86,14 +85,14 @@ static int efa_device_make_qp(struct efa *e, struct efa_device *d, int unsolicit
     struct ibv_qp *qp = e->api.create_qp_ex(d->verbs.context, &attr, &efa, sizeof efa);
     int rc = qp ? efa_device_ready(e, d, qp) : errno ? -errno : -ENOMEM;
     if (rc)
-        snprintf(error, error_size,
+        snprintf(error, size,
                  "%s cannot make an SRD QP of %u entries for writes with immediate: %s",
                  d->verbs.name, d->depth, strerror(-rc));
     d->qps[unsolicited] = qp;
     return rc;
 }
 
-int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t error_size)
+int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t size)
 {
     uint32_t incoming = e->peer_count * (e->window + EFA_CREDITS);
     d->depth = (uint32_t)e->options.depth < d->max_sq ? (uint32_t)e->options.depth : d->max_sq;
@@ -113,12 +112,12 @@ int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t e
     if (!d->control || !d->send_cq || !d->recv_cq) {
         int rc = errno ? -errno : -ENOMEM;
         return mk_fail(
-            rc, error, error_size,
+            rc, error, size,
             "%s cannot register %zu KiB or make completion queues of %u and %u entries: %s",
             d->verbs.name, e->control_bytes >> 10, d->depth, incoming, strerror(-rc));
     }
-    int rc = efa_device_make_qp(e, d, 0, error, error_size);
-    if (!rc && e->unsolicited && efa_device_make_qp(e, d, 1, error, error_size)) {
+    int rc = efa_device_make_qp(e, d, 0, error, size);
+    if (!rc && e->unsolicited && efa_device_make_qp(e, d, 1, error, size)) {
         /* a library or driver that is older than the device: receives do as well */
         e->unsolicited = 0;
         error[0] = '\0';
@@ -147,7 +146,7 @@ uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t 
 /* One per device of a peer: ranks that share one share the handle, and its number in
  * completions. */
 int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid,
-                      struct efa_handle *out, char *error, size_t error_size)
+                      struct efa_handle *out, char *error, size_t size)
 {
     for (uint32_t i = 0; i < d->handle_count; i++)
         if (!memcmp(d->handles[i].gid.raw, gid, sizeof d->handles[i].gid)) {
@@ -169,13 +168,12 @@ int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid,
         *out = *h;
     }
     if (rc)
-        snprintf(error, error_size, "%s cannot make an address handle: %s", d->verbs.name,
-                 strerror(-rc));
+        snprintf(error, size, "%s cannot make an address handle: %s", d->verbs.name, strerror(-rc));
     return rc;
 }
 
 /* Keeps the kind of QP that all ranks have, and posts its receives. */
-int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t error_size)
+int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t size)
 {
     int other = !e->unsolicited;
     if (d->qps[other])
@@ -185,8 +183,7 @@ int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t 
     d->ex = e->api.qp_to_qp_ex(d->qp);
     qsort(d->sources, e->peer_count, sizeof *d->sources, efa_device_by_ahn_and_qpn);
     if (!d->ex)
-        return mk_fail(-EOPNOTSUPP, error, error_size, "%s has no extended send calls",
-                       d->verbs.name);
+        return mk_fail(-EOPNOTSUPP, error, size, "%s has no extended send calls", d->verbs.name);
     d->receives = e->unsolicited ? 0 : e->peer_count * (e->window + EFA_CREDITS);
     efa_post_receives(e, d);
     return 0;

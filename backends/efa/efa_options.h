@@ -27,4 +27,4 @@ void efa_options_default(struct efa_options *o);
 
 /* Applies `text` on top of *o. 0, or -EINVAL with one sentence in `error` and *o untouched. NULL
  * and "" change nothing. */
-int efa_options_parse(struct efa_options *o, const char *text, char *error, size_t error_size);
+int efa_options_parse(struct efa_options *o, const char *text, char *error, size_t size);

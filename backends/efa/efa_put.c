@@ -267,7 +267,7 @@ void efa_send_credits(struct efa *e)
 
 /* A warm-up message is a credit for nothing. Lane by lane of peer after peer, as the devices have
  * room. */
-int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
+int efa_warm_up(struct fabric *fabric, char *error, size_t size)
 {
     struct efa *e = efa_of(fabric);
     struct fabric_completion c;
@@ -284,8 +284,7 @@ int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
     }
     while (efa_poll(fabric, &c, 1) == 1)
         if (c.status)
-            return mk_fail(-EIO, error, error_size, "rank %u cannot be reached: %s", c.peer,
-                           c.detail);
+            return mk_fail(-EIO, error, size, "rank %u cannot be reached: %s", c.peer, c.detail);
     return e->warm_up_left || e->warm_up_sent < e->peer_count * EFA_MAX_DEVICES ? -EAGAIN : 0;
 }
 

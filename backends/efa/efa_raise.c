@@ -10,11 +10,10 @@
 #include "backends/wall_clock.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 #define CLOSE_NS 1000000000u
 
-int efa_raise_open(struct efa *e, char *error, size_t error_size)
+int efa_raise_open(struct efa *e, char *error, size_t size)
 {
     const struct mr_memory_ops *owner = mr_provider(e->heap.memory);
     struct efa_raises *q = &e->raises;
@@ -22,7 +21,7 @@ int efa_raise_open(struct efa *e, char *error, size_t error_size)
         return 0;
     if (!mr_copies(owner))
         return mk_fail(
-            -EOPNOTSUPP, error, error_size,
+            -EOPNOTSUPP, error, size,
             "the efa fabric cannot raise flags in the heap's memory: this process cannot copy "
             "to it");
     q->words = owner->pinned(EFA_RAISES * sizeof *q->words);

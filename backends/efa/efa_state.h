@@ -159,18 +159,18 @@ static inline uint64_t *efa_outgoing(struct efa *e, uint32_t peer, uint32_t plac
 
 /* efa_device.c: opens, makes queues, finds the sender of a message. 0 or -errno with a sentence. */
 int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char *error,
-                    size_t error_size);
-int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t error_size);
-int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t error_size);
+                    size_t size);
+int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t size);
+int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t size);
 int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid,
-                      struct efa_handle *out, char *error, size_t error_size);
+                      struct efa_handle *out, char *error, size_t size);
 uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t ahn, uint32_t qpn);
 void efa_device_close(struct efa *e, struct efa_device *d);
 
 /* efa_put.c: the sending side. */
 int efa_put(struct fabric *fabric, const struct fabric_put *put);
 int efa_flush(struct fabric *fabric);
-int efa_warm_up(struct fabric *fabric, char *error, size_t error_size);
+int efa_warm_up(struct fabric *fabric, char *error, size_t size);
 void efa_send_credits(struct efa *e);
 void efa_collect(struct efa *e, struct efa_device *d);
 /* Ends a peer where no put of this rank says that it failed: a completion of no put does. */
@@ -184,7 +184,7 @@ void efa_post_receives(struct efa *e, struct efa_device *d);
 /* efa_raise.c: raises flags, each one's in the order of the calls, at most `room` of them before
  * the next advance, which says whether some are still on their way. open: 0, -ENOMEM, or
  * -EOPNOTSUPP with a sentence. */
-int efa_raise_open(struct efa *e, char *error, size_t error_size);
+int efa_raise_open(struct efa *e, char *error, size_t size);
 void efa_raise_close(struct efa *e);
 uint32_t efa_raise_room(const struct efa *e);
 void efa_raise(struct efa *e, const struct efa_raise *r);

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct softnic_options process_options;

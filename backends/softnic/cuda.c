@@ -1,8 +1,6 @@
 /* Finds the driver's calls in a libcuda that the application has loaded. */
 #include "cuda.h"
 
-#ifndef _GNU_SOURCE
-#endif
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>

@@ -277,10 +277,10 @@ static bool options_has_device(const struct softnic_options *o, int device)
 }
 
 /* Says why, and is -EINVAL. */
-#define REFUSE(...) (snprintf(error, error_size, "SOFTNIC: " __VA_ARGS__), -EINVAL)
+#define REFUSE(...) (snprintf(error, size, "SOFTNIC: " __VA_ARGS__), -EINVAL)
 
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error,
-                          size_t error_size)
+                          size_t size)
 {
     enum { KEYS = sizeof(keys) / sizeof(keys[0]) };
     struct softnic_options result = *options;

@@ -55,4 +55,4 @@ void softnic_options_narrow(struct softnic_options *options, int device);
 /* Applies `text` on top of *options. Returns 0, or -EINVAL with one sentence in `error` and
  * *options untouched. */
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error,
-                          size_t error_size);
+                          size_t size);

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define WORD 8 /* bytes: a message no longer than this is a flag */
@@ -66,10 +65,8 @@ static void tally_write_line(int fd, const struct softnic_qp *qp, const struct s
     char line[192], from[24], to[24];
     tally_name_device(from, softnic_qp_context(qp)->device->index);
     tally_name_device(to, t->device);
-    int length =
-        snprintf(line, sizeof(line), "%s %u %s %u %llu %llu %llu %llu\n", from, qp->ibv.qp_num, to,
-                 t->qpn, (unsigned long long)t->messages, (unsigned long long)t->bytes,
-                 (unsigned long long)t->words, (unsigned long long)t->word_bytes);
+    int length = snprintf(line, sizeof(line), "%s %u %s %u %lu %lu %lu %lu\n", from, qp->ibv.qp_num,
+                          to, t->qpn, t->messages, t->bytes, t->words, t->word_bytes);
     if (fd >= 0 && write(fd, line, (size_t)length) != length)
         return; /* a full disk: the reader misses the line */
 }

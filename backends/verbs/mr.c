@@ -68,28 +68,28 @@ static int mr_both(const struct verbs_api *api, struct ibv_pd *pd, const struct 
 }
 
 static void mr_explain(int rc, const struct mr_heap *heap, const char *device, char *error,
-                       size_t error_size)
+                       size_t size)
 {
     struct rlimit limit;
     double mib = (double)heap->bytes / (1 << 20);
     if (heap->memory != MK_MEMORY_HOST)
         snprintf(
-            error, error_size,
+            error, size,
             "%s cannot register GPU memory (%s): it takes DMA-BUF support or the nvidia_peermem "
             "module",
             device, strerror(-rc));
     else if ((rc == -ENOMEM || rc == -EPERM) && !getrlimit(RLIMIT_MEMLOCK, &limit) &&
              limit.rlim_cur != RLIM_INFINITY)
-        snprintf(error, error_size,
+        snprintf(error, size,
                  "%s cannot register %.0f MiB (%s): locked memory is limited to %.0f MiB, raise it "
                  "with `ulimit -l unlimited`",
                  device, mib, strerror(-rc), (double)limit.rlim_cur / (1 << 20));
     else
-        snprintf(error, error_size, "%s cannot register %.0f MiB: %s", device, mib, strerror(-rc));
+        snprintf(error, size, "%s cannot register %.0f MiB: %s", device, mib, strerror(-rc));
 }
 
 int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap,
-                int relaxed, struct mr_set *out, char *error, size_t error_size)
+                int relaxed, struct mr_set *out, char *error, size_t size)
 {
     memset(out, 0, sizeof *out);
     const char *device = pd->context->device->name;
@@ -97,7 +97,7 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
     int rc = -EOPNOTSUPP;
     if (!heap->flag_bytes || heap->flag_bytes > heap->bytes || heap->flag_bytes % 4096 ||
         (heap->memory != MK_MEMORY_HOST && heap->memory != MK_MEMORY_CUDA))
-        return mk_fail(-EINVAL, error, error_size,
+        return mk_fail(-EINVAL, error, size,
                        "the heap's layout cannot be registered (%" PRIu64 " of %" PRIu64
                        " bytes are flags)",
                        heap->flag_bytes, heap->bytes);
@@ -105,7 +105,7 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
         out->how = "host";
         rc = mr_both(api, pd, heap, 0, relaxed, out);
     } else if (owner && owner->writes_in_order && !owner->writes_in_order()) {
-        return mk_fail(-EOPNOTSUPP, error, error_size,
+        return mk_fail(-EOPNOTSUPP, error, size,
                        "this GPU does not see a NIC's writes in order, so %s must not write to it",
                        device);
     } else if (owner) {
@@ -117,7 +117,7 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
         }
     }
     if (rc)
-        mr_explain(rc, heap, device, error, error_size);
+        mr_explain(rc, heap, device, error, size);
     return rc && heap->memory != MK_MEMORY_HOST ? -EOPNOTSUPP : rc;
 }
 

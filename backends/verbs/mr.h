@@ -31,6 +31,6 @@ struct mr_set {
  * memory: the sentence names the limit), -EOPNOTSUPP (this NIC cannot reach this memory), or the
  * provider's error; one sentence in `error`. */
 int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap,
-                int relaxed, struct mr_set *out, char *error, size_t error_size);
+                int relaxed, struct mr_set *out, char *error, size_t size);
 
 void mr_deregister(const struct verbs_api *api, struct mr_set *set);

@@ -1,6 +1,7 @@
 /* The data path of the verbs fabric: puts become chains of work requests, completions go back in
  * each peer's order. */
 #include "backends/verbs/rc_state.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -98,13 +99,12 @@ static void rc_put_completed(struct rc *rc, const struct ibv_wc *wc)
     char detail[160];
     const char *event = q->rail->device.event;
     verbs_device_events(&q->rail->device);
-    int n =
-        snprintf(detail, sizeof detail, "%s%s%s", rc->rail_count > 1 ? q->rail->device.name : "",
-                 rc->rail_count > 1 ? ": " : "", rc->api->wc_status_str(wc->status));
+    snprintf(detail, sizeof detail, "%s%s%s", rc->rail_count > 1 ? q->rail->device.name : "",
+             rc->rail_count > 1 ? ": " : "", rc->api->wc_status_str(wc->status));
     if (event[0])
-        snprintf(detail + n, sizeof detail - (size_t)n, "; %s", event);
+        mk_append(detail, sizeof detail, "; %s", event);
     else if (wc->vendor_err)
-        snprintf(detail + n, sizeof detail - (size_t)n, " (vendor 0x%x)", wc->vendor_err);
+        mk_append(detail, sizeof detail, " (vendor 0x%x)", wc->vendor_err);
     rc_break(rc, q, number, wc->status, detail);
 }
 

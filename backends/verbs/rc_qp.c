@@ -19,8 +19,7 @@ static uint32_t rc_qp_control_entries(const struct rc *rc, const struct rc_rail 
 
 /* How deep the queues can be on one device: each work request may end in a completion (a QP in
  * error flushes them all, signaled or not), and one CQ takes them all. */
-static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *error,
-                           size_t error_size)
+static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, size_t size)
 {
     const struct ibv_device_attr *a = &rail->device.attr;
     uint64_t qps = rc_qp_qps_of_rail(rc), depth = rc->depth;
@@ -31,16 +30,15 @@ static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *erro
     if (depth * qps + control > cqes)
         depth = cqes > control ? (cqes - control) / qps : 0;
     if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp))
-        return mk_fail(-ENOSPC, error, error_size,
-                       "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
-                       rail->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps,
-                       rc->peer_count);
+        return mk_fail(-ENOSPC, error, size,
+                       "%s holds %d QPs and %d completions, too few for %lu QPs to %u peers",
+                       rail->device.name, a->max_qp, a->max_cqe, qps, rc->peer_count);
     rc->depth = (uint32_t)depth;
     return 0;
 }
 
 /* The same for all QPs. */
-static int rc_qp_choose_depth(struct rc *rc, char *error, size_t error_size)
+static int rc_qp_choose_depth(struct rc *rc, char *error, size_t size)
 {
     /* writes of the longest command */
     uint64_t longest = mk_ceil_div(MK_CMD_MAX_BYTES, rc->max_message) + 1;
@@ -49,7 +47,7 @@ static int rc_qp_choose_depth(struct rc *rc, char *error, size_t error_size)
     if (rc->depth < longest && longest <= 1024)
         rc->depth = (uint32_t)longest;
     for (uint32_t i = 0; i < rc->rail_count && !failed; i++)
-        failed = rc_qp_fit_depth(rc, &rc->rails[i], error, error_size);
+        failed = rc_qp_fit_depth(rc, &rc->rails[i], error, size);
     return failed;
 }
 
@@ -83,7 +81,7 @@ int rc_qp_to_init(const struct verbs_device *d, struct ibv_qp *qp)
                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-static int rc_qp_make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_size)
+static int rc_qp_make_one(struct rc *rc, struct rc_qp *q, char *error, size_t size)
 {
     const struct verbs_device *d = &q->rail->device;
     q->slots = calloc(rc->depth, sizeof *q->slots);
@@ -93,7 +91,7 @@ static int rc_qp_make_one(struct rc *rc, struct rc_qp *q, char *error, size_t er
     q->qp = rc_qp_make(rc, q->rail, rc->depth);
     if (!q->qp) {
         int rc_ = errno ? -errno : -ENOMEM;
-        snprintf(error, error_size, "%s cannot make a QP of %u entries: %s", d->name, rc->depth,
+        snprintf(error, size, "%s cannot make a QP of %u entries: %s", d->name, rc->depth,
                  strerror(-rc_));
         return rc_;
     }
@@ -101,17 +99,16 @@ static int rc_qp_make_one(struct rc *rc, struct rc_qp *q, char *error, size_t er
         q->values =
             d->api->reg_mr(d->pd, q->slots, rc->depth * sizeof *q->slots, IBV_ACCESS_LOCAL_WRITE);
         if (!q->values)
-            return mk_fail(errno ? -errno : -ENOMEM, error, error_size,
+            return mk_fail(errno ? -errno : -ENOMEM, error, size,
                            "%s cannot register a QP's flags: %s", d->name, strerror(errno));
     }
     int failed = rc_qp_to_init(d, q->qp);
     if (failed)
-        snprintf(error, error_size, "%s: a QP cannot be brought to INIT: %s", d->name,
-                 strerror(failed));
+        snprintf(error, size, "%s: a QP cannot be brought to INIT: %s", d->name, strerror(failed));
     return -abs(failed);
 }
 
-static int rc_qp_make_cq(const struct rc *rc, struct rc_rail *rail, char *error, size_t error_size)
+static int rc_qp_make_cq(const struct rc *rc, struct rc_rail *rail, char *error, size_t size)
 {
     uint32_t entries = rc->depth * rc_qp_qps_of_rail(rc) + rc_qp_control_entries(rc, rail);
     errno = 0;
@@ -119,15 +116,15 @@ static int rc_qp_make_cq(const struct rc *rc, struct rc_rail *rail, char *error,
     if (rail->cq)
         return 0;
     int failed = errno ? -errno : -ENOMEM;
-    return mk_fail(failed, error, error_size, "%s cannot make a CQ of %u entries: %s",
-                   rail->device.name, entries, strerror(-failed));
+    return mk_fail(failed, error, size, "%s cannot make a CQ of %u entries: %s", rail->device.name,
+                   entries, strerror(-failed));
 }
 
-int rc_qps_create(struct rc *rc, char *error, size_t error_size)
+int rc_qps_create(struct rc *rc, char *error, size_t size)
 {
-    int failed = rc_qp_choose_depth(rc, error, error_size);
+    int failed = rc_qp_choose_depth(rc, error, size);
     for (uint32_t i = 0; i < rc->rail_count && !failed; i++)
-        failed = rc_qp_make_cq(rc, &rc->rails[i], error, error_size);
+        failed = rc_qp_make_cq(rc, &rc->rails[i], error, size);
     if (failed)
         return failed;
     uint32_t qps = rc->peer_count * rc->qps_per_peer;
@@ -140,7 +137,7 @@ int rc_qps_create(struct rc *rc, char *error, size_t error_size)
         q->index = i;
         q->peer = i / rc->qps_per_peer;
         q->rail = &rc->rails[i % rc->qps_per_peer % rc->rail_count];
-        failed = rc_qp_make_one(rc, q, error, error_size);
+        failed = rc_qp_make_one(rc, q, error, size);
     }
     for (uint32_t i = 0; rc->qps && i < rc->peer_count && !failed; i++) {
         rc->peers[i].qps = &rc->qps[i * rc->qps_per_peer];
@@ -151,7 +148,7 @@ int rc_qps_create(struct rc *rc, char *error, size_t error_size)
     if (!rc->qps || failed == -ENOMEM) {
         failed = -ENOMEM;
         if (!error[0])
-            snprintf(error, error_size, "no memory for %u QPs of %u entries", qps, rc->depth);
+            snprintf(error, size, "no memory for %u QPs of %u entries", qps, rc->depth);
     }
     return failed;
 }
@@ -196,7 +193,7 @@ uint32_t rc_first_psn(uint32_t psn, uint32_t generation)
     return (psn + (generation << 22)) & 0xffffff;
 }
 
-int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t error_size)
+int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t size)
 {
     const struct verbs_options *o = &rc->options;
     const struct verbs_device *d = &q->rail->device;
@@ -215,7 +212,7 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (failed)
-        return mk_fail(-abs(failed), error, error_size,
+        return mk_fail(-abs(failed), error, size,
                        "%s: the QP to rank %u cannot be brought to RTR: %s", d->name, rank,
                        strerror(abs(failed)));
     struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
@@ -228,20 +225,20 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     if (failed)
-        snprintf(error, error_size, "%s: the QP to rank %u cannot be brought to RTS: %s", d->name,
-                 rank, strerror(abs(failed)));
+        snprintf(error, size, "%s: the QP to rank %u cannot be brought to RTS: %s", d->name, rank,
+                 strerror(abs(failed)));
     return -abs(failed);
 }
 
 int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer,
-                  const struct rc_port *port, uint32_t qp_number, char *error, size_t error_size)
+                  const struct rc_port *port, uint32_t qp_number, char *error, size_t size)
 {
     q->port = *port;
     q->remote_number = qp_number;
     q->remote_psn = peer->psn;
     q->mtu = rc_qp_agree_mtu(rc, &q->rail->device, port);
     rc->mtu = !rc->mtu || q->mtu < rc->mtu ? q->mtu : rc->mtu;
-    return rc_qp_start(rc, q, error, error_size);
+    return rc_qp_start(rc, q, error, size);
 }
 
 void rc_qps_destroy(struct rc *rc)

@@ -29,7 +29,7 @@
 enum { LOOK_NS = 100000000, LEAST_NS = 1000000000 };
 enum { PSN_MASK = 0xffffff };
 
-int rc_recover_create(struct rc *rc, char *error, size_t error_size)
+int rc_recover_create(struct rc *rc, char *error, size_t size)
 {
     const struct verbs_device *d = &rc->rails[0].device;
     size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_CONTROL_WORDS;
@@ -48,8 +48,7 @@ int rc_recover_create(struct rc *rc, char *error, size_t error_size)
         failed = control->qp ? rc_qp_to_init(d, control->qp) : errno ? errno : ENOMEM;
     }
     if (failed)
-        snprintf(error, error_size, "%s cannot make control QPs: %s", d->name,
-                 strerror(abs(failed)));
+        snprintf(error, size, "%s cannot make control QPs: %s", d->name, strerror(abs(failed)));
     return -abs(failed);
 }
 

@@ -148,13 +148,13 @@ struct rc {
 };
 
 /* rc_qp.c: makes a QP, brings it to RTS. 0 or -errno with a sentence. */
-int rc_qps_create(struct rc *rc, char *error, size_t error_size);
+int rc_qps_create(struct rc *rc, char *error, size_t size);
 struct ibv_qp *rc_qp_make(const struct rc *rc, struct rc_rail *rail, uint32_t depth);
 int rc_qp_to_init(const struct verbs_device *d, struct ibv_qp *qp);
 int rc_qp_connect(struct rc *rc, struct rc_qp *qp, const struct rc_address *peer,
-                  const struct rc_port *port, uint32_t qp_number, char *error, size_t error_size);
+                  const struct rc_port *port, uint32_t qp_number, char *error, size_t size);
 /* from INIT to RTS */
-int rc_qp_start(const struct rc *rc, const struct rc_qp *qp, char *error, size_t error_size);
+int rc_qp_start(const struct rc *rc, const struct rc_qp *qp, char *error, size_t size);
 uint8_t rc_timeout(const struct rc *rc, const struct verbs_device *d);
 uint32_t rc_first_psn(uint32_t psn, uint32_t generation);
 void rc_qps_destroy(struct rc *rc);
@@ -170,7 +170,7 @@ uint64_t rc_wr_id(const struct rc_qp *q, uint64_t number);
 void rc_post(struct rc *rc, struct rc_qp *q); /* the work requests that the QP has collected */
 
 /* rc_recover.c: QPs that their own device has failed. */
-int rc_recover_create(struct rc *rc, char *error, size_t error_size);
+int rc_recover_create(struct rc *rc, char *error, size_t size);
 void rc_recover_destroy(struct rc *rc);
 /* 1: the QP is going to be recovered */
 int rc_recover_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why);

@@ -78,17 +78,16 @@ static int verbs_api_load_soft(struct verbs_api *api, void **library, char *erro
     return rc;
 }
 
-int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error,
-                   size_t error_size)
+int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error, size_t size)
 {
     memset(api, 0, sizeof *api);
     api->provider = provider;
     void *library = NULL;
     int rc = 0;
     if (provider == VERBS_SOFT) {
-        rc = verbs_api_load_soft(api, &library, error, error_size);
+        rc = verbs_api_load_soft(api, &library, error, size);
     } else if (!(library = verbs_api_load(api, "libibverbs.so.1")))
-        rc = mk_fail(-ENOENT, error, error_size, "cannot load libibverbs: %s", dlerror());
+        rc = mk_fail(-ENOENT, error, size, "cannot load libibverbs: %s", dlerror());
     if (rc)
         return rc;
     const struct {
@@ -125,8 +124,7 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(library, functions[i].name);
         if (!function && !functions[i].optional)
-            return mk_fail(-ENOSYS, error, error_size, "%s has no %s", api->path,
-                           functions[i].name);
+            return mk_fail(-ENOSYS, error, size, "%s has no %s", api->path, functions[i].name);
         memcpy(functions[i].place, &function, sizeof function);
     }
     /* the caller prints softnic_error's sentence itself */

@@ -54,8 +54,7 @@ struct verbs_api {
  * above it and in its lib, beside the library that holds this function, then on the loader's path.
  * Any thread. 0, -ENOENT (no such library) or -ENOSYS (it lacks a function), with one sentence in
  * `error`. */
-int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error,
-                   size_t error_size);
+int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error, size_t size);
 
 /* ibv_query_port as verbs.h has it: the provider's own where it has one, so that the newer fields
  * are filled too. 0 or an errno. */

@@ -37,7 +37,7 @@ uint8_t verbs_device_timeout(const struct verbs_device *d)
 }
 
 static int verbs_device_choose_port(struct verbs_device *d, int64_t wanted, char *error,
-                                    size_t error_size)
+                                    size_t size)
 {
     uint8_t first = wanted ? (uint8_t)wanted : 1,
             last = wanted ? (uint8_t)wanted : d->attr.phys_port_cnt;
@@ -48,17 +48,16 @@ static int verbs_device_choose_port(struct verbs_device *d, int64_t wanted, char
             return 0;
         }
     if (wanted > d->attr.phys_port_cnt)
-        snprintf(error, error_size, "%s has %u ports, not %d", d->name, d->attr.phys_port_cnt,
+        snprintf(error, size, "%s has %u ports, not %d", d->name, d->attr.phys_port_cnt,
                  (int)wanted);
     else if (wanted)
-        snprintf(error, error_size, "port %d of %s is not active", (int)wanted, d->name);
+        snprintf(error, size, "port %d of %s is not active", (int)wanted, d->name);
     else
-        snprintf(error, error_size, "no port of %s is active", d->name);
+        snprintf(error, size, "no port of %s is active", d->name);
     return -ENETDOWN;
 }
 
-static int verbs_device_choose_gid(struct verbs_device *d, int64_t wanted, char *error,
-                                   size_t error_size)
+static int verbs_device_choose_gid(struct verbs_device *d, int64_t wanted, char *error, size_t size)
 {
     if (d->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
         d->gid_index = 0;
@@ -80,21 +79,20 @@ static int verbs_device_choose_gid(struct verbs_device *d, int64_t wanted, char 
     if (best)
         return 0;
     if (wanted >= 0)
-        snprintf(error, error_size, "entry %d of the GID table of %s port %u is empty", (int)wanted,
+        snprintf(error, size, "entry %d of the GID table of %s port %u is empty", (int)wanted,
                  d->name, d->port);
     else
-        snprintf(error, error_size, "%s port %u has no GID: give its network interface an address",
+        snprintf(error, size, "%s port %u has no GID: give its network interface an address",
                  d->name, d->port);
     return -EADDRNOTAVAIL;
 }
 
-static int verbs_device_open_by_name(struct verbs_device *d, char *error, size_t error_size)
+static int verbs_device_open_by_name(struct verbs_device *d, char *error, size_t size)
 {
     int count = 0;
     struct ibv_device **list = d->api->get_device_list(&count);
     if (!list)
-        return mk_fail(-ENODEV, error, error_size, "cannot list the RDMA devices: %s",
-                       strerror(errno));
+        return mk_fail(-ENODEV, error, size, "cannot list the RDMA devices: %s", strerror(errno));
     struct ibv_device *device = NULL;
     for (int i = 0; i < count && !device; i++)
         if (!strcmp(list[i]->name, d->name))
@@ -103,28 +101,26 @@ static int verbs_device_open_by_name(struct verbs_device *d, char *error, size_t
     if (device)
         d->context = d->api->open_device(device);
     if (!device)
-        snprintf(error, error_size, "there is no RDMA device %s; `mkernel info` lists them",
-                 d->name);
+        snprintf(error, size, "there is no RDMA device %s; `mkernel info` lists them", d->name);
     else if (!d->context)
-        snprintf(error, error_size, "cannot open %s: %s", d->name, strerror(errno));
+        snprintf(error, size, "cannot open %s: %s", d->name, strerror(errno));
     d->api->free_device_list(list);
     return d->context ? 0 : -ENODEV;
 }
 
 int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const char *name,
-                      const struct verbs_options *options, char *error, size_t error_size)
+                      const struct verbs_options *options, char *error, size_t size)
 {
     memset(d, 0, sizeof *d);
     d->api = api;
     snprintf(d->name, sizeof d->name, "%s", name);
-    int rc = verbs_device_open_by_name(d, error, error_size);
+    int rc = verbs_device_open_by_name(d, error, size);
     if (rc)
         return rc;
     if ((rc = api->query_device(d->context, &d->attr)))
-        return mk_fail(rc > 0 ? -rc : -EIO, error, error_size, "cannot query %s: %s", name,
-                       strerror(rc));
-    if ((rc = verbs_device_choose_port(d, options->port, error, error_size)) ||
-        (rc = verbs_device_choose_gid(d, options->gid_index, error, error_size)))
+        return mk_fail(rc > 0 ? -rc : -EIO, error, size, "cannot query %s: %s", name, strerror(rc));
+    if ((rc = verbs_device_choose_port(d, options->port, error, size)) ||
+        (rc = verbs_device_choose_gid(d, options->gid_index, error, size)))
         return rc;
     uint64_t max = d->port_attr.max_msg_sz ? d->port_attr.max_msg_sz : 1u << 20;
     if (options->max_message && (uint64_t)options->max_message < max)
@@ -137,7 +133,7 @@ int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const
     errno = 0;
     d->pd = api->alloc_pd(d->context);
     if (!d->pd)
-        return mk_fail(errno ? -errno : -ENOMEM, error, error_size,
+        return mk_fail(errno ? -errno : -ENOMEM, error, size,
                        "cannot make a protection domain on %s: %s", name, strerror(errno));
     return 0;
 }

@@ -24,7 +24,7 @@ struct verbs_device {
  * (RoCE without a GID), or the provider's error; one sentence in `error`. verbs_device_close is
  * allowed after an error. */
 int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const char *name,
-                      const struct verbs_options *options, char *error, size_t error_size);
+                      const struct verbs_options *options, char *error, size_t size);
 
 /* Reads the events that the device has sent since, without blocking, and keeps the last bad one in
  * d->event. Returns 1 where the device is of no more use (fatal error, CQ overrun), else 0. */

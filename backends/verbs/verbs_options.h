@@ -40,4 +40,4 @@ void verbs_options_default(struct verbs_options *o);
 
 /* Applies `text` on top of *o. 0, or -EINVAL with one sentence in `error` and *o untouched. NULL
  * and "" change nothing. */
-int verbs_options_parse(struct verbs_options *o, const char *text, char *error, size_t error_size);
+int verbs_options_parse(struct verbs_options *o, const char *text, char *error, size_t size);

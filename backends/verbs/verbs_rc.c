@@ -89,7 +89,7 @@ static const char *verbs_rc_complaint(const struct rc *rc, const struct rc_addre
 }
 
 static int verbs_rc_connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a,
-                                 const char *numbers, uint32_t at, char *error, size_t error_size)
+                                 const char *numbers, uint32_t at, char *error, size_t size)
 {
     peer->heap_base = a->heap_base;
     peer->heap_bytes = a->heap_bytes;
@@ -101,15 +101,14 @@ static int verbs_rc_connect_peer(struct rc *rc, struct rc_peer *peer, const stru
     uint32_t control;
     memcpy(&control, numbers + ((size_t)a->peer_count * a->qps + at) * sizeof control,
            sizeof control);
-    int control_failed =
-        rc_qp_connect(rc, &peer->control, a, &a->ports[0], control, error, error_size);
+    int control_failed = rc_qp_connect(rc, &peer->control, a, &a->ports[0], control, error, size);
     if (control_failed)
         return control_failed;
     for (uint32_t i = 0; i < peer->qps_in_use; i++) {
         uint32_t number;
         memcpy(&number, numbers + ((size_t)at * a->qps + i) * sizeof number, sizeof number);
         int failed =
-            rc_qp_connect(rc, &peer->qps[i], a, &a->ports[i % a->rails], number, error, error_size);
+            rc_qp_connect(rc, &peer->qps[i], a, &a->ports[i % a->rails], number, error, size);
         if (failed)
             return failed;
     }
@@ -118,13 +117,13 @@ static int verbs_rc_connect_peer(struct rc *rc, struct rc_peer *peer, const stru
 
 /* Checks all peers before it connects the first. */
 static int verbs_rc_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers,
-                            uint32_t count, char *error, size_t error_size)
+                            uint32_t count, char *error, size_t size)
 {
     struct rc *rc = verbs_rc_of(fabric);
     size_t stride = verbs_rc_address_bytes(fabric);
     uint32_t below = 0;
     if (count != rc->peer_count)
-        return mk_fail(-EINVAL, error, error_size, "the fabric was opened for %u peers, not %u",
+        return mk_fail(-EINVAL, error, size, "the fabric was opened for %u peers, not %u",
                        rc->peer_count, count);
     for (uint32_t i = 0; i < count; i++) {
         struct rc_address a;
@@ -132,8 +131,7 @@ static int verbs_rc_connect(struct fabric *fabric, const void *addresses, const 
         const char *wrong = rc->peers[i].rank != peers[i] ? "the fabric was opened for another rank"
                                                           : verbs_rc_complaint(rc, &a, peers[i]);
         if (wrong)
-            return mk_fail(-EPROTO, error, error_size, "cannot connect to rank %u: %s", peers[i],
-                           wrong);
+            return mk_fail(-EPROTO, error, size, "cannot connect to rank %u: %s", peers[i], wrong);
         below += peers[i] < rc->rank;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -144,7 +142,7 @@ static int verbs_rc_connect(struct fabric *fabric, const void *addresses, const 
         peer->qps_in_use = a.qps < rc->qps_per_peer ? a.qps : rc->qps_per_peer;
         /* Where this rank stands in the peer's list: the group in order, less the peer itself. */
         uint32_t at = below - (peer->rank < rc->rank);
-        int failed = verbs_rc_connect_peer(rc, peer, &a, bytes + sizeof a, at, error, error_size);
+        int failed = verbs_rc_connect_peer(rc, peer, &a, bytes + sizeof a, at, error, size);
         if (failed)
             return failed;
     }
@@ -181,7 +179,7 @@ static const struct fabric_ops rc_ops = {.name = "verbs",
 
 /* As many on each device. The numbers of all must fit the address; with hundreds of nodes that
  * leaves fewer QPs per peer. */
-static int verbs_rc_choose_qps(struct rc *rc, char *error, size_t error_size)
+static int verbs_rc_choose_qps(struct rc *rc, char *error, size_t size)
 {
     for (uint32_t each = (uint32_t)rc->options.qps; each; each--) {
         rc->qps_per_peer = each * rc->rail_count;
@@ -189,7 +187,7 @@ static int verbs_rc_choose_qps(struct rc *rc, char *error, size_t error_size)
             verbs_rc_numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
             return 0;
     }
-    return mk_fail(-ENOSPC, error, error_size,
+    return mk_fail(-ENOSPC, error, size,
                    "%u peers are too many for the verbs fabric over %u devices", rc->peer_count,
                    rc->rail_count);
 }
@@ -215,19 +213,19 @@ static int verbs_rc_allocate(struct rc *rc, const struct verbs_rc_config *config
 }
 
 static int verbs_rc_open_rail(struct rc *rc, struct rc_rail *rail, const char *device, char *error,
-                              size_t error_size)
+                              size_t size)
 {
-    int failed = verbs_device_open(&rail->device, rc->api, device, &rc->options, error, error_size);
+    int failed = verbs_device_open(&rail->device, rc->api, device, &rc->options, error, size);
     if (!failed)
         failed = mr_register(rc->api, rail->device.pd, &rc->heap, (int)rc->options.relaxed_ordering,
-                             &rail->mr, error, error_size);
+                             &rail->mr, error, size);
     if (!rc->max_message || rail->device.max_message < rc->max_message)
         rc->max_message = rail->device.max_message;
     return failed;
 }
 
 int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error,
-                  size_t error_size)
+                  size_t size)
 {
     *out = NULL;
     error[0] = '\0';
@@ -243,11 +241,11 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         rc->rank = config->rank;
         rc->world = config->world;
         rc->peer_count = config->peer_count;
-        failed = rc->rail_count ? verbs_rc_choose_qps(rc, error, error_size) : -EINVAL;
+        failed = rc->rail_count ? verbs_rc_choose_qps(rc, error, size) : -EINVAL;
     }
     failed = failed ? failed : verbs_rc_allocate(rc, config);
     for (uint32_t i = 0; !failed && i < rc->rail_count; i++)
-        failed = verbs_rc_open_rail(rc, &rc->rails[i], config->devices[i], error, error_size);
+        failed = verbs_rc_open_rail(rc, &rc->rails[i], config->devices[i], error, size);
     uint32_t random = 0;
     if (!failed && getrandom(&random, sizeof random, 0) != sizeof random)
         failed = -EIO;
@@ -255,16 +253,16 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         /* a QP of an earlier job at the same number is not taken for this one */
         rc->psn = random & 0xffffff;
         if (rc->peer_count)
-            failed = rc_qps_create(rc, error, error_size);
+            failed = rc_qps_create(rc, error, size);
         if (rc->peer_count && !failed)
-            failed = rc_recover_create(rc, error, error_size);
+            failed = rc_recover_create(rc, error, size);
     }
     if (!failed) {
         *out = &rc->fabric;
         return 0;
     }
     if (!error[0])
-        snprintf(error, error_size, "cannot open %s: %s",
+        snprintf(error, size, "cannot open %s: %s",
                  config->device_count ? config->devices[0] : "no device", strerror(-failed));
     if (rc)
         verbs_rc_close(&rc->fabric);
@@ -278,21 +276,18 @@ void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
     const struct verbs_device *d = &first->device;
     int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     uint8_t timeout = rc_timeout(rc, d);
-    size_t used = 0;
-    for (uint32_t i = 0; i < rc->rail_count && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, i ? "+%s" : "%s", rc->rails[i].device.name);
-    if (used >= size)
-        return;
-    snprintf(text + used, size - used,
-             " port %u (%s, %s %d), MTU %u, %u QP%s of %u entries to each of %u peer%s, writes to "
-             "%u KiB, ACK timeout %.0f ms and %d retries, %s memory%s%s",
-             d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
-             ethernet ? d->gid_index : d->port_attr.lid,
-             rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer,
-             rc->qps_per_peer == 1 ? "" : "s", rc->depth, rc->peer_count,
-             rc->peer_count == 1 ? "" : "s", d->max_message >> 10,
-             (double)(4096ull << timeout) / 1e6, (int)rc->options.retry, first->mr.how,
-             first->mr.relaxed ? ", relaxed ordering" : "",
-             first->max_inline ? "" : ", no inline data");
+    *text = '\0';
+    for (uint32_t i = 0; i < rc->rail_count; i++)
+        mk_append(text, size, i ? "+%s" : "%s", rc->rails[i].device.name);
+    mk_append(text, size,
+              " port %u (%s, %s %d), MTU %u, %u QP%s of %u entries to each of %u peer%s, writes to "
+              "%u KiB, ACK timeout %.0f ms and %d retries, %s memory%s%s",
+              d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
+              ethernet ? d->gid_index : d->port_attr.lid,
+              rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer,
+              rc->qps_per_peer == 1 ? "" : "s", rc->depth, rc->peer_count,
+              rc->peer_count == 1 ? "" : "s", d->max_message >> 10,
+              (double)(4096ull << timeout) / 1e6, (int)rc->options.retry, first->mr.how,
+              first->mr.relaxed ? ", relaxed ordering" : "",
+              first->max_inline ? "" : ", no inline data");
 }

@@ -44,7 +44,7 @@ struct verbs_rc_config {
  * -ENOSPC (the device has too few QPs, or the peers' QP numbers do not fit an address). The
  * fabric's close frees everything. */
 int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error,
-                  size_t error_size);
+                  size_t size);
 
 /* The devices and limits in use, for people: "mlx5_0 port 1, RoCE v2 GID 3, MTU 4096, 2 QPs of
  * 256"; of several devices their names, and the port of the first. */

@@ -67,7 +67,7 @@ static int choose_roles(const struct search *s, enum mk_role role, uint32_t way,
     uint32_t coresident[MK_ROLES] = {0}, taken = 0, count = sizeof coresident_ways / 4;
     memset(out, 0, sizeof *out);
     for (int r = MK_INTRA_COMM; r < MK_ROLES; r++) {
-        coresident[r] = mk_role_coresident(now, (enum mk_role)r);
+        coresident[r] = mk_role_coresident(now, r);
         out->ctas[r] = now->ctas[r];
         if (r == (int)role) {
             coresident[r] = way < count ? coresident_ways[way] : 0;
@@ -94,7 +94,7 @@ static void choose_all_roles(struct search *s)
             if (role == MK_INTER_SEND && way < 3)
                 continue;
             struct mk_tuning asked = from;
-            if (!choose_roles(&fixed, (enum mk_role)role, way, &asked.split))
+            if (!choose_roles(&fixed, role, way, &asked.split))
                 continue;
             choose_try(s, &asked);
             asked.pace = asked.pace == 1 ? 0 : 1;

@@ -129,8 +129,8 @@ static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t 
     const struct mk_tuning *t = &q->tuning;
     if (t->shots == 1 && t->chunk_rows < q->m / mk_world(&q->topo))
         return plan_refuse(error, size,
-                           "one shot in chunks of %u rows: the %llu rows of a rank are one chunk",
-                           t->chunk_rows, (unsigned long long)(q->m / mk_world(&q->topo)));
+                           "one shot in chunks of %u rows: the %lu rows of a rank are one chunk",
+                           t->chunk_rows, q->m / mk_world(&q->topo));
     if (t->fanout > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
         return plan_refuse(error, size, "pushes to %u peers at once: a rank has %u in its node",
                            t->fanout, q->topo.gpus - 1);

@@ -3,19 +3,12 @@
 #include "core/roles/all_gather_plan.h"
 
 static const struct op_shape shape = {
-    .option = "shape",
-    .letters = "M,K",
-    .heading = "M,K",
+    OP_MOVE_SHAPE,
     .about = "all_gather: the ranks hold rows of A [M,K]",
     .defaults = "on the host 256 rows per rank,512; on GPUs 8192,8192",
     .explored = "33 rows per rank,72",
     .dimensions = {OP_MOVE_DIMENSIONS("W")},
 };
-
-static void all_gather_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
-{
-    op_choose_move(size, world, world, numbers);
-}
 
 static uint64_t all_gather_moves(const struct mk_problem *q, uint64_t row)
 {
@@ -30,17 +23,11 @@ static void all_gather_work(const struct mk_plan *p, double *flop, uint64_t *nvl
 
 const struct op_descriptor op_all_gather = {
     .help = "gathers A from all ranks",
-    .shape = &shape,
-    .choose_shape = all_gather_choose_shape,
+    OP_MOVES,
+    .choose_shape = op_choose_move,
     .arguments = {{"A", OP_FACTOR, "M/W,K"}, {"C", OP_FACTOR, "M,K", .output = 1}},
     .moves = all_gather_moves,
-    .needs =
-        {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
-    .knobs = OP_MOVE_KNOBS,
-    .mma = 1,
-    .fp16 = 1,
     .fp8 = 1,
-    .loose_chunks = 1,
     .build = plan_build_move,
     .tables = plan_move_tables,
     .describe_chunk = plan_describe_move_chunk,

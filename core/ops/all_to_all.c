@@ -3,19 +3,12 @@
 #include "core/roles/all_to_all_plan.h"
 
 static const struct op_shape shape = {
-    .option = "shape",
-    .letters = "M,K",
-    .heading = "M,K",
+    OP_MOVE_SHAPE,
     .about = "all_to_all: the ranks hold rows of A [M,K], equal parts of them for every rank",
     .defaults = "on the host 256 rows per rank,512; on GPUs 8192,8192; rounded up",
     .explored = "33 rows per rank,72, rounded up",
     .dimensions = {OP_MOVE_DIMENSIONS("W*W")},
 };
-
-static void all_to_all_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
-{
-    op_choose_move(size, world, world * world, numbers);
-}
 
 /* Block s of C is of rank s's A the block that is this rank's. */
 static uint64_t all_to_all_moves(const struct mk_problem *q, uint64_t row)
@@ -48,17 +41,11 @@ static void all_to_all_work(const struct mk_plan *p, double *flop, uint64_t *nvl
 
 const struct op_descriptor op_all_to_all = {
     .help = "gives each rank its part of every rank's A",
-    .shape = &shape,
-    .choose_shape = all_to_all_choose_shape,
+    OP_MOVES,
+    .choose_shape = op_choose_move_square,
     .arguments = {{"A", OP_FACTOR, "M/W,K"}, {"C", OP_FACTOR, "M/W,K", .output = 1}},
     .moves = all_to_all_moves,
-    .needs =
-        {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
-    .knobs = OP_MOVE_KNOBS,
-    .mma = 1,
-    .fp16 = 1,
     .fp8 = 1,
-    .loose_chunks = 1,
     .build = plan_build_move,
     .tables = all_to_all_tables,
     .describe_chunk = plan_describe_move_chunk,

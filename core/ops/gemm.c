@@ -5,9 +5,6 @@
 #include "core/gemm_tiles_fp8.h"
 #include "core/sentence.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* The rest of M's dimension is the operator's. */
 #define GEMM_SHAPE(...)                                                                            \
     {                                                                                              \

@@ -201,15 +201,15 @@ int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
     if (q->moe.k > plan_moe_named(q))
-        return plan_refuse(error, size, "%llu experts of a token: 1 to %llu",
-                           (unsigned long long)q->moe.k, (unsigned long long)plan_moe_named(q));
+        return plan_refuse(error, size, "%lu experts of a token: 1 to %lu", q->moe.k,
+                           plan_moe_named(q));
     if (q->own[MOE_LOGICAL] > MOE_MOST_LOGICAL)
-        return plan_refuse(error, size, "logical=%llu: 1 to %u experts",
-                           (unsigned long long)q->own[MOE_LOGICAL], MOE_MOST_LOGICAL);
+        return plan_refuse(error, size, "logical=%lu: 1 to %u experts", q->own[MOE_LOGICAL],
+                           MOE_MOST_LOGICAL);
     if (chunk_rows % 8 && (q->topo.nodes > 1 || q->tuning.split.ctas[MK_COMPUTE])) /* of puts */
         return plan_refuse(error, size,
-                           "chunks of %u tokens: a multiple of 8; the next that works is %llu",
-                           chunk_rows, (unsigned long long)mk_round_up(chunk_rows, 8));
+                           "chunks of %u tokens: a multiple of 8; the next that works is %lu",
+                           chunk_rows, mk_round_up(chunk_rows, 8));
     if (q->deterministic == MK_EVERYWHERE && q->own[MOE_DROPS])
         return plan_refuse(error, size,
                            "the same bits everywhere with overflow=drop: which of a token's places "
@@ -232,20 +232,19 @@ int plan_check_moe_gpu(const struct op_descriptor *op, const struct mk_problem *
     char all[100] = "";
     int found = 0;
     for (uint32_t i = 0; op->gpu_tile(q, i, &tile); i++) {
-        size_t n = strlen(all);
-        snprintf(all + n, sizeof all - n, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
+        mk_append(all, sizeof all, "%s%ux%u", i ? ", " : "", tile.tile_m, tile.tile_n);
         found |= t->tile_m == tile.tile_m && t->tile_n == tile.tile_n;
     }
     if (!found)
         return plan_refuse(error, size, "tiles of %u x %u are not built for the GPU; %s are",
                            t->tile_m, t->tile_n, all);
     for (uint32_t role = MK_INTRA_COMM; role < MK_ROLES; role++)
-        if (t->split.ctas[role] && mk_role_coresident(&t->split, (enum mk_role)role))
+        if (t->split.ctas[role] && mk_role_coresident(&t->split, role))
             return plan_refuse(error, size,
                                "%u compute and %u %s CTAs: those of %s have thread blocks of their "
                                "own, so one number must not be a multiple of the other",
-                               t->split.ctas[MK_COMPUTE], t->split.ctas[role],
-                               plan_role_name((enum mk_role)role), name);
+                               t->split.ctas[MK_COMPUTE], t->split.ctas[role], plan_role_name(role),
+                               name);
     return 0;
 }
 
@@ -294,13 +293,11 @@ static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q,
              sources = room + gpus * landed + nodes * relayed,
              most = row_tiles * m->tile_m > all ? row_tiles * m->tile_m : all;
     if ((most > sources ? most : sources) >= UINT32_MAX)
-        return plan_refuse(
-            error, size,
-            "%llu tokens of %llu ranks, %llu experts of each, room for %llu rows on a "
-            "rank: numbers of rows and of tokens, which would be up to %llu, have 32 "
-            "bits",
-            (unsigned long long)tokens, (unsigned long long)world, (unsigned long long)q->moe.k,
-            (unsigned long long)capacity, (unsigned long long)(most > sources ? most : sources));
+        return plan_refuse(error, size,
+                           "%lu tokens of %lu ranks, %lu experts of each, room for %lu rows on a "
+                           "rank: numbers of rows and of tokens, which would be up to %lu, have 32 "
+                           "bits",
+                           tokens, world, q->moe.k, capacity, most > sources ? most : sources);
     q->own[MOE_CAPACITY] = any && world <= MOE_ALL_FIT ? 0 : capacity;
     r->capacity = (uint32_t)capacity;
     r->room = r->landed_source = m->room = (uint32_t)room;
@@ -309,11 +306,10 @@ static int plan_size_moe_room(struct moe_dispatch_plan *m, struct mk_problem *q,
     r->relay_source = (uint32_t)(room + gpus * landed);
     m->row_tiles = (uint32_t)row_tiles;
     if (q->own[MOE_DROPS] && capacity < world)
-        return plan_refuse(
-            error, size,
-            "capacity=%llu with overflow=drop: each of %llu ranks has a share of it; "
-            "the next that works is %llu",
-            (unsigned long long)capacity, (unsigned long long)world, (unsigned long long)world);
+        return plan_refuse(error, size,
+                           "capacity=%lu with overflow=drop: each of %lu ranks has a share of it; "
+                           "the next that works is %lu",
+                           capacity, world, world);
     r->quota = (uint32_t)plan_moe_quota(q);
     return 0;
 }
@@ -388,8 +384,7 @@ int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan 
             plan_moe_row_chunk(q, moves ? 2 * MK_ROUTE_WARPS : 64);
     plan_choose_moe(q, 64, 0);
     int result = plan_check_moe_tuning(q, error, size);
-    if (!result)
-        result = plan_size_moe(op, m, p, ids, weights, error, size);
+    result = result ? result : plan_size_moe(op, m, p, ids, weights, error, size);
     if (result)
         return result;
     if (moves)

@@ -7,8 +7,6 @@
 #include "core/pipeline.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
-#include <stdio.h>
-
 static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
     if (q->engine == MK_ENGINE_MMA)

@@ -21,22 +21,20 @@ static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t 
     if (q->deterministic == MK_EVERYWHERE && q->own[MOE_LOGICAL])
         return plan_refuse(
             error, size,
-            "the same bits everywhere with a map of %llu logical experts: a token's are added "
+            "the same bits everywhere with a map of %lu logical experts: a token's are added "
             "in the order of where they lie, and copies lie at several places",
-            (unsigned long long)q->own[MOE_LOGICAL]);
+            q->own[MOE_LOGICAL]);
     if (q->fp8 && q->moe.inner % 16)
         return plan_refuse(error, size,
-                           "inner = %llu with dtype=fp8: rows of B2 must be 16-byte multiples; the "
-                           "next inner that works is %llu",
-                           (unsigned long long)q->moe.inner,
-                           (unsigned long long)mk_round_up(q->moe.inner, 16));
+                           "inner = %lu with dtype=fp8: rows of B2 must be 16-byte multiples; the "
+                           "next inner that works is %lu",
+                           q->moe.inner, mk_round_up(q->moe.inner, 16));
     if (q->fp8 && q->tuning.tile_n % blocks)
         return plan_refuse(error, size,
                            "tiles of %u columns with dtype=fp8: half are of the gate, half of up, "
                            "and %u columns of the activation share a scale; the next that works "
-                           "is %llu",
-                           q->tuning.tile_n, MK_SCALE_BLOCK,
-                           (unsigned long long)mk_round_up(q->tuning.tile_n, blocks));
+                           "is %lu",
+                           q->tuning.tile_n, MK_SCALE_BLOCK, mk_round_up(q->tuning.tile_n, blocks));
     if (q->tuning.slices > PLAN_MOST_SLICES)
         return plan_refuse(error, size, "%u slices of what is computed last: 1 to %u",
                            q->tuning.slices, PLAN_MOST_SLICES);
@@ -44,8 +42,8 @@ static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t 
         return plan_refuse(error, size,
                            "tiles of %u columns: half are of the gate, half of up, each a multiple "
                            "of 8; the next that "
-                           "works is %llu",
-                           q->tuning.tile_n, (unsigned long long)mk_round_up(q->tuning.tile_n, 16));
+                           "works is %lu",
+                           q->tuning.tile_n, mk_round_up(q->tuning.tile_n, 16));
     return plan_check_moe_tuning(q, error, size);
 }
 

@@ -122,11 +122,10 @@ int mk_moe_set_experts(struct mk_plan *plan, const int32_t *slots, uint32_t expe
                            "its options",
                            plan_op_name(q->op));
     if (experts != logical || !copies || !slots)
-        return comm_refuse(
-            comm, -EINVAL,
-            "a map of %u experts in %u columns: the plan has logical=%llu, and there "
-            "is one column at least",
-            experts, copies, (unsigned long long)logical);
+        return comm_refuse(comm, -EINVAL,
+                           "a map of %u experts in %u columns: the plan has logical=%lu, and there "
+                           "is one column at least",
+                           experts, copies, logical);
     uint32_t *row = malloc(experts * sizeof *row);
     int result =
         row ? moe_map_check(&map, (uint32_t)q->moe.experts, comm->error, sizeof comm->error)

@@ -12,7 +12,7 @@ static struct move_plan *move_plan_in(struct mk_plan *p)
     return (struct move_plan *)(void *)p->own;
 }
 
-void op_choose_move(enum op_size size, uint64_t world, uint64_t unit, uint64_t *numbers)
+static void move_choose_shape(enum op_size size, uint64_t world, uint64_t unit, uint64_t *numbers)
 {
     static const uint64_t rows[] = {[OP_SIZE_HOST] = 256, [OP_SIZE_EXPLORE] = 33};
     static const uint64_t columns[] = {
@@ -21,13 +21,23 @@ void op_choose_move(enum op_size size, uint64_t world, uint64_t unit, uint64_t *
     numbers[1] = columns[size];
 }
 
+void op_choose_move(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    move_choose_shape(size, world, world, numbers);
+}
+
+void op_choose_move_square(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    move_choose_shape(size, world, world * world, numbers);
+}
+
 /* On a GPU all SMs move, half of them into the heaps, half out of this rank's. What takes from the
  * heap could post, and a rank has so many rings. */
 static void move_choose_roles(const struct op_descriptor *op, struct mk_problem *q)
 {
     uint32_t *ctas = q->tuning.split.ctas;
     for (int role = 0; role < MK_ROLES; role++)
-        ctas[role] = op_needs_of(op, &q->topo, (enum mk_role)role) ? 1 : 0;
+        ctas[role] = op_needs_of(op, &q->topo, role) ? 1 : 0;
     if (q->exec != MK_EXEC_CUDA || q->sms < 8)
         return;
     ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 2 : 0;
@@ -64,13 +74,11 @@ static int move_check_chunks(const struct mk_problem *q, char *error, size_t siz
     uint64_t rows = q->tuning.chunk_rows;
     if (rows % 8)
         return plan_refuse(error, size,
-                           "chunks of %llu rows: a multiple of 8; the next that works is %llu",
-                           (unsigned long long)rows, (unsigned long long)mk_round_up(rows, 8));
+                           "chunks of %lu rows: a multiple of 8; the next that works is %lu", rows,
+                           mk_round_up(rows, 8));
     if (rows * q->k > UINT32_MAX)
-        return plan_refuse(error, size, "chunks of %llu rows: at most %llu of %llu elements",
-                           (unsigned long long)rows,
-                           (unsigned long long)(UINT32_MAX / q->k / 8 * 8),
-                           (unsigned long long)q->k);
+        return plan_refuse(error, size, "chunks of %lu rows: at most %lu of %lu elements", rows,
+                           UINT32_MAX / q->k / 8 * 8, q->k);
     return plan_check_tuning(q, error, size);
 }
 
@@ -95,8 +103,7 @@ int plan_build_move(const struct op_descriptor *op, struct mk_plan *p, char *err
 {
     const struct move_plan *m = move_plan_of(p);
     int result = plan_fill_move(op, p, error, size);
-    if (!result)
-        result = plan_lay_out(op, p, 0, m->chunk_rows * m->row_bytes, error, size);
+    result = result ? result : plan_lay_out(op, p, 0, m->chunk_rows * m->row_bytes, error, size);
     if (!result)
         p->chunks = mk_world(&m->topo) * m->chunks;
     return result;

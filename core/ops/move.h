@@ -13,10 +13,18 @@
         "K", "K", offsetof(struct mk_problem, k), OP_MOST, .bytes = 16,                            \
                                                            .why = "rows must be 16-byte multiples" \
     }
-#define OP_MOVE_KNOBS (OP_ROLES | OP_CHUNK_ROWS)
+/* What their shapes and their descriptors have alike. */
+#define OP_MOVE_SHAPE .option = "shape", .letters = "M,K", .heading = "M,K"
+#define OP_MOVES                                                                                   \
+    .shape = &shape,                                                                               \
+    .needs = {[MK_INTRA_COMM] = OP_ALWAYS,                                                         \
+              [MK_INTER_SEND] = OP_IF_NODES,                                                       \
+              [MK_INTER_REDUCE] = OP_ALWAYS},                                                      \
+    .knobs = OP_ROLES | OP_CHUNK_ROWS, .mma = 1, .fp16 = 1, .loose_chunks = 1
 
-/* Default numbers where M divides by `unit`. */
-void op_choose_move(enum op_size size, uint64_t world, uint64_t unit, uint64_t *numbers);
+/* Default numbers, M rounded up to what it divides by: the world, or the world's square. */
+void op_choose_move(enum op_size size, uint64_t world, uint64_t *numbers);
+void op_choose_move_square(enum op_size size, uint64_t world, uint64_t *numbers);
 
 /* Checks the plan's options, or chooses them, and fills its struct move_plan, but for where
  * anything lies. 0 or -EINVAL with a sentence. */

@@ -2,8 +2,6 @@
 #include "core/ops/op.h"
 #include "core/sentence.h"
 
-#include <stdio.h>
-
 static const char *const names[MK_OPS] = {
 #define MK_OPERATOR(name, NAME, where) #name,
     MK_OPERATORS(MK_OPERATOR)
@@ -22,7 +20,7 @@ char *op_list(char *text, size_t size, int (*wanted)(enum mk_op), const char *be
     uint32_t count = 0;
     text[0] = '\0';
     for (int op = 0; op < MK_OPS; op++)
-        if (!wanted || wanted((enum mk_op)op))
+        if (!wanted || wanted(op))
             which[count++] = names[op];
     for (uint32_t i = 0; i < count; i++)
         mk_append(text, size, "%s%s", !i ? "" : i + 1 < count ? between : last, which[i]);

@@ -62,15 +62,13 @@ void op_set_numbers(struct mk_problem *q, const uint64_t numbers[OP_DIMENSIONS])
 
 uint64_t op_limit_of(const struct mk_problem *q)
 {
-    return op_has_limit((enum mk_op)q->op)
-               ? op_number_at(q, op_of((enum mk_op)q->op)->limit->offset)
-               : 0;
+    return op_has_limit(q->op) ? op_number_at(q, op_of(q->op)->limit->offset) : 0;
 }
 
 void op_set_limit(struct mk_problem *q, uint64_t limit)
 {
-    if (op_has_limit((enum mk_op)q->op))
-        memcpy((char *)q + op_of((enum mk_op)q->op)->limit->offset, &limit, sizeof limit);
+    if (op_has_limit(q->op))
+        memcpy((char *)q + op_of(q->op)->limit->offset, &limit, sizeof limit);
 }
 
 const char *const op_overflows[2] = {"end", "drop"};
@@ -85,14 +83,13 @@ static void op_set_choice(struct mk_problem *q, size_t offset, int is)
 
 int op_drops(const struct mk_problem *q)
 {
-    return op_has_limit((enum mk_op)q->op) &&
-           op_number_at(q, op_of((enum mk_op)q->op)->limit->drops) != 0;
+    return op_has_limit(q->op) && op_number_at(q, op_of(q->op)->limit->drops) != 0;
 }
 
 void op_set_drops(struct mk_problem *q, int drops)
 {
-    if (op_has_limit((enum mk_op)q->op))
-        op_set_choice(q, op_of((enum mk_op)q->op)->limit->drops, drops);
+    if (op_has_limit(q->op))
+        op_set_choice(q, op_of(q->op)->limit->drops, drops);
 }
 
 int op_counted(const struct mk_problem *q)
@@ -102,21 +99,19 @@ int op_counted(const struct mk_problem *q)
 
 void op_set_counted(struct mk_problem *q, int counted)
 {
-    if (op_has_limit((enum mk_op)q->op))
-        op_set_choice(q, op_of((enum mk_op)q->op)->limit->counted, counted);
+    if (op_has_limit(q->op))
+        op_set_choice(q, op_of(q->op)->limit->counted, counted);
 }
 
 uint64_t op_logical(const struct mk_problem *q)
 {
-    return op_has_limit((enum mk_op)q->op)
-               ? op_number_at(q, op_of((enum mk_op)q->op)->limit->logical)
-               : 0;
+    return op_has_limit(q->op) ? op_number_at(q, op_of(q->op)->limit->logical) : 0;
 }
 
 void op_set_logical(struct mk_problem *q, uint64_t logical)
 {
-    if (op_has_limit((enum mk_op)q->op))
-        memcpy((char *)q + op_of((enum mk_op)q->op)->limit->logical, &logical, sizeof logical);
+    if (op_has_limit(q->op))
+        memcpy((char *)q + op_of(q->op)->limit->logical, &logical, sizeof logical);
 }
 
 int op_has_limit(enum mk_op op)

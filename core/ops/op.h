@@ -225,7 +225,7 @@ struct op_descriptor {
      * that works; the numbers themselves have been checked), fills in the tuning that was left
      * open, makes the operator's own plan, <name>_plan_in(p), and has it laid out (plan_lay_out).
      * `op`: the descriptor, for code that operators share. 0, or -EINVAL with a sentence. */
-    int (*build)(const struct op_descriptor *op, struct mk_plan *p, char *error, size_t error_size);
+    int (*build)(const struct op_descriptor *op, struct mk_plan *p, char *error, size_t size);
     /* The plan's buffers and flags, by the numbers in the operator's own plan: where they lie, what
      * they take, and every sentence about a flag follow from it. The same once they are laid out.
      */

@@ -4,19 +4,12 @@
 #include "core/roles/reduce_scatter_plan.h"
 
 static const struct op_shape shape = {
-    .option = "shape",
-    .letters = "M,K",
-    .heading = "M,K",
+    OP_MOVE_SHAPE,
     .about = "reduce_scatter: every rank holds an A [M,K], and gets its rows of their sum",
     .defaults = "on the host 256 rows per rank,512; on GPUs 8192,8192; rounded up",
     .explored = "33 rows per rank,72",
     .dimensions = {OP_MOVE_DIMENSIONS("W")},
 };
-
-static void reduce_scatter_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
-{
-    op_choose_move(size, world, world, numbers);
-}
 
 static int reduce_scatter_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
                                 size_t size)
@@ -85,15 +78,9 @@ const struct op_descriptor op_reduce_scatter = {
     .help = "adds A of all ranks; each rank gets its rows of the sum",
     .bits_vary =
         "adds in rank order what each rank has rounded, so bits follow from how many there are",
-    .shape = &shape,
-    .choose_shape = reduce_scatter_choose_shape,
+    OP_MOVES,
+    .choose_shape = op_choose_move,
     .arguments = {{"A", OP_BF16, "M,K"}, {"C", OP_BF16, "M/W,K", .output = 1}},
-    .needs =
-        {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
-    .knobs = OP_MOVE_KNOBS,
-    .mma = 1,
-    .fp16 = 1,
-    .loose_chunks = 1,
     .build = reduce_scatter_build,
     .tables = reduce_scatter_tables,
     .describe_chunk = reduce_scatter_describe_chunk,

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /* What the GPU's kernels multiply at a time; and what a block could have of shared memory where a CTA
@@ -126,9 +125,9 @@ static int ring_attention_check_gpu(const struct mk_problem *q, char *error, siz
         mk_append(built, sizeof built, "%s%ux%u", i ? " and " : "", tile->rows, tile->keys);
     }
     return plan_refuse(error, size,
-                       "tiles of %u x %u are not built for %s; with heads of %llu %s are",
-                       t->tile_m, t->tile_n, q->engine == MK_ENGINE_MMA ? "engine mma" : "the GPU",
-                       (unsigned long long)q->attention.head_dim, built);
+                       "tiles of %u x %u are not built for %s; with heads of %lu %s are", t->tile_m,
+                       t->tile_n, q->engine == MK_ENGINE_MMA ? "engine mma" : "the GPU",
+                       q->attention.head_dim, built);
 }
 
 /* Of a head and K or V: half a megabyte with heads of 128. A flag for each, and warps that push
@@ -255,17 +254,16 @@ static int ring_attention_check_ordered(const struct mk_problem *q, char *error,
     if (q->tuning.tile_n != keys)
         return plan_refuse(error, size,
                            "the same bits everywhere with tiles of %u keys: keys come in blocks of "
-                           "%llu%s",
-                           q->tuning.tile_n, (unsigned long long)keys,
+                           "%lu%s",
+                           q->tuning.tile_n, keys,
                            q->engine == MK_ENGINE_MMA ? " on engine mma" : "");
     if (parts > 1 && half % MK_SAME_KEYS)
         return plan_refuse(error, size,
-                           "the same bits everywhere with a sequence of %llu in %llu parts of %llu "
+                           "the same bits everywhere with a sequence of %lu in %lu parts of %lu "
                            "rows: parts are multiples of %u rows; the next sequence that works is "
-                           "%llu",
-                           (unsigned long long)a->sequence, (unsigned long long)parts,
-                           (unsigned long long)half, MK_SAME_KEYS,
-                           (unsigned long long)((mk_round_up(half, MK_SAME_KEYS) - 1) * parts + 1));
+                           "%lu",
+                           a->sequence, parts, half, MK_SAME_KEYS,
+                           (mk_round_up(half, MK_SAME_KEYS) - 1) * parts + 1);
     return 0;
 }
 
@@ -276,13 +274,11 @@ static int ring_attention_build(const struct op_descriptor *op, struct mk_plan *
     const struct mk_attention *a = &q->attention;
     struct ring_attention_plan *r = ring_attention_plan_in(p);
     if (a->batch * a->heads > OP_MOST / 128)
-        return plan_refuse(error, size, "%llu heads in %llu batches: at most %u in all",
-                           (unsigned long long)a->heads, (unsigned long long)a->batch,
-                           OP_MOST / 128);
+        return plan_refuse(error, size, "%lu heads in %lu batches: at most %u in all", a->heads,
+                           a->batch, OP_MOST / 128);
     ring_attention_choose(q);
     int result = plan_check_tuning(q, error, size);
-    if (!result)
-        result = ring_attention_check_ordered(q, error, size);
+    result = result ? result : ring_attention_check_ordered(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
         result = ring_attention_check_gpu(q, error, size);
     if (result)

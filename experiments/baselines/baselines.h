@@ -10,7 +10,7 @@ struct baseline_cublas;
 
 /* Opens libcublas (13, 12) on the current device. 0, -ENOENT with a sentence (no such library),
  * -EIO. */
-int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t error_size);
+int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t size);
 
 /* C = A * B on `stream`: A [m, k], B [k, n] or [n, k] where b_transposed, row-major, of `element`
  * (MK_BF16 or MK_FP16); C [m, n] likewise, or float where c_float. C += A * B where `add`. fp32
@@ -39,7 +39,7 @@ struct baseline_fp8 {
 
 /* Opens libcublasLt (13, 12) on the current device. 0, -ENOENT with a sentence, -EIO; close in any
  * case. */
-int baseline_cublaslt_open(struct baseline_cublaslt **out, char *error, size_t error_size);
+int baseline_cublaslt_open(struct baseline_cublaslt **out, char *error, size_t size);
 
 /* On `stream`, as baseline_cublas_gemm. 0 or -EIO (where cuBLAS has no such product, too). */
 int baseline_cublaslt_gemm(struct baseline_cublaslt *b, const struct baseline_fp8 *product,
@@ -55,7 +55,7 @@ struct baseline_nccl_id {
 
 /* Opens libnccl.so.2. Sets NCCL_NVLS_ENABLE=0 for this process where it is not set: no multicast.
  * 0, -ENOENT, -EIO. */
-int baseline_nccl_open(struct baseline_nccl **out, char *error, size_t error_size);
+int baseline_nccl_open(struct baseline_nccl **out, char *error, size_t size);
 int baseline_nccl_make_id(struct baseline_nccl *b, struct baseline_nccl_id *id);
 
 /* Collective: joins `world` ranks. 0 or -EIO. */
@@ -87,11 +87,11 @@ struct baseline_attention {
     int causal;
 };
 
-int baseline_cudnn_open(struct baseline_cudnn **out, int gpu, char *error, size_t error_size);
-int baseline_cudnn_version(struct baseline_cudnn *b, char *error, size_t error_size);
+int baseline_cudnn_open(struct baseline_cudnn **out, int gpu, char *error, size_t size);
+int baseline_cudnn_version(struct baseline_cudnn *b, char *error, size_t size);
 
 /* Launches that follow each other without a pause: `launches` times in ms. Blocks, at most a
  * minute. 0, or -EIO with what Python said. */
 int baseline_cudnn_attention(struct baseline_cudnn *b, const struct baseline_attention *shape,
-                             uint32_t launches, float *ms, char *error, size_t error_size);
+                             uint32_t launches, float *ms, char *error, size_t size);
 void baseline_cudnn_close(struct baseline_cudnn *b);

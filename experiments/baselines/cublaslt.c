@@ -5,7 +5,6 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define WORKSPACE ((size_t)64 << 20)

@@ -81,11 +81,9 @@ int baseline_cudnn_attention(struct baseline_cudnn *b, const struct baseline_att
     char request[256], *line = NULL, *at, *end;
     size_t room = 0;
     uint32_t count = 0;
-    int n = snprintf(request, sizeof request, "%llu %llu %llu %llu %llu %llu %d %u\n",
-                     (unsigned long long)shape->batch, (unsigned long long)shape->heads,
-                     (unsigned long long)shape->kv_heads, (unsigned long long)shape->queries,
-                     (unsigned long long)shape->keys, (unsigned long long)shape->dim, shape->causal,
-                     launches);
+    int n = snprintf(request, sizeof request, "%lu %lu %lu %lu %lu %lu %d %u\n", shape->batch,
+                     shape->heads, shape->kv_heads, shape->queries, shape->keys, shape->dim,
+                     shape->causal, launches);
     if (send(b->socket, request, (size_t)n, MSG_NOSIGNAL) == n && cudnn_read(b, &line, &room, 60))
         for (at = line; count < launches; at = end, count++) {
             ms[count] = strtof(at, &end);

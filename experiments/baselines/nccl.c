@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* The few declarations of nccl.h that are used; its C ABI has been stable since 2.0. */

@@ -4,7 +4,6 @@
 #include "experiments/common/nearest.h"
 #include "core/plan.h"
 
-#include <stdio.h>
 #include <string.h>
 
 int command_bench(int argc, char **argv)

@@ -243,7 +243,7 @@ static int bench_fabric_run_client(const struct arguments *a, int fd)
 
 /* Does what the client asks until it ends. Its failures go to the client, which prints them. */
 static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd, char *error,
-                              size_t error_size)
+                              size_t size)
 {
     struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
     struct fabric_end e = {0};
@@ -252,7 +252,7 @@ static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd
     if (!rc && m.region > (1ull << 32))
         rc = -EPROTO;
     if (rc)
-        return mk_fail(rc, error, error_size, "%s", wire_reason(rc, &m));
+        return mk_fail(rc, error, size, "%s", wire_reason(rc, &m));
     uint64_t region = m.region;
     struct fabric_kind kind = bench_fabric_kind_of(a, region);
     rc = fabric_end_open(&e, 1, nic, &kind);
@@ -293,7 +293,7 @@ static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd
         wire_send(&w, &answer);
     }
     if (rc)
-        snprintf(error, error_size, "%s", e.error[0] ? e.error : wire_reason(rc, &m));
+        snprintf(error, size, "%s", e.error[0] ? e.error : wire_reason(rc, &m));
     fabric_end_close(&e);
     return rc;
 }
@@ -430,8 +430,7 @@ static int bench_fabric_check(const struct arguments *a, const struct options_fo
             error, size,
             "--size is one size, --min, --max and --factor are a range: give one or the other");
     else if (a->min > a->max)
-        snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min,
-                 (unsigned long long)a->max);
+        snprintf(error, size, "--min %lu is more than --max %lu", a->min, a->max);
     else if (a->server && a->client)
         snprintf(error, size, "--server and --client are the two ends: give one");
     else if ((a->server || a->client) && a->peer_nic)

@@ -53,9 +53,9 @@ int wire_send(struct wire *w, const struct wire_message *m);
 int wire_receive(struct wire *w, uint32_t kind, struct wire_message *m);
 /* The end of a sentence about an error: the other end's message in `m`, or the text of errno. */
 const char *wire_reason(int result, const struct wire_message *m);
-int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t error_size);
+int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t size);
 int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, char *error,
-              size_t error_size);
+              size_t size);
 
 /* ---- one end (bench_fabric_end.c) ---- */
 

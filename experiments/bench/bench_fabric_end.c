@@ -82,8 +82,8 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
     e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->heap == MAP_FAILED) {
         e->heap = NULL;
-        return mk_fail(-ENOMEM, e->error, sizeof e->error, "no memory for %llu bytes",
-                       (unsigned long long)e->heap_bytes);
+        return mk_fail(-ENOMEM, e->error, sizeof e->error, "no memory for %lu bytes",
+                       e->heap_bytes);
     }
     for (uint64_t i = FABRIC_FLAG_BYTES / 8; i < e->heap_bytes / 8; i++)
         ((uint64_t *)(void *)e->heap)[i] =

@@ -124,8 +124,7 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32
     uint64_t n = t->iterations;
     uint64_t *times = calloc(2 * n, sizeof *times);
     if (!times)
-        return mk_fail(-ENOMEM, e->error, sizeof e->error, "no memory for %llu times",
-                       (unsigned long long)n);
+        return mk_fail(-ENOMEM, e->error, sizeof e->error, "no memory for %lu times", n);
     int rc = bench_fabric_measure_run_puts(e, t, depth, times, times + n);
     if (!rc) {
         double seconds = (double)(times[2 * n - 1] - times[0]) / 1e9;
@@ -174,14 +173,13 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
         if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) !=
             bench_fabric_measure_value_of(t, i))
             return mk_fail(-EBADMSG, e->error, sizeof e->error,
-                           "put %llu completed at the sender and its flag did not arrive",
-                           (unsigned long long)i);
+                           "put %lu completed at the sender and its flag did not arrive", i);
     for (uint64_t place = 0; place < places && place < t->iterations; place++) {
         uint64_t first = (FABRIC_FLAG_BYTES + t->base + place * stride) / 8;
         for (uint64_t w = first; w < first + t->bytes / 8; w++)
             if (words[w] != w) { /* the sender's word w holds w */
-                return mk_fail(-EBADMSG, e->error, sizeof e->error, "wrong bytes arrived at %llu",
-                               (unsigned long long)(w * 8));
+                return mk_fail(-EBADMSG, e->error, sizeof e->error, "wrong bytes arrived at %lu",
+                               w * 8);
             }
     }
     return 0;

@@ -87,9 +87,8 @@ void fabric_report_bandwidth(struct fabric_report *r, const char *test,
         if (head)
             fprintf(r->table, " #bytes     #iterations    BW peak[MiB/sec]   BW average[MiB/sec]  "
                               "MsgRate[Mpps]\n");
-        fprintf(r->table, " %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes,
-                (unsigned long long)b->iterations, b->peak / (1 << 20), b->average / (1 << 20),
-                b->rate / 1e6);
+        fprintf(r->table, " %-10lu %-14lu %-18.2f %-20.2f %.6f\n", b->bytes, b->iterations,
+                b->peak / (1 << 20), b->average / (1 << 20), b->rate / 1e6);
         fflush(r->table);
     }
     bench_fabric_report_add(r, &(struct cells){test, (double)b->bytes, (double)b->iterations,
@@ -106,9 +105,9 @@ void fabric_report_latency(struct fabric_report *r, const struct latency_result 
                     "t_avg[usec]    t_stdev[usec]   99%% percentile[usec]   99.9%% "
                     "percentile[usec]   95%% percentile[usec]\n");
         fprintf(r->table,
-                " %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %-24.2f %.2f\n",
-                (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max,
-                l->typical, l->average, l->deviation, l->p99, l->p999, l->p95);
+                " %-7lu %-10lu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %-24.2f %.2f\n",
+                l->bytes, l->iterations, l->min, l->max, l->typical, l->average, l->deviation,
+                l->p99, l->p999, l->p95);
         fflush(r->table);
     }
     bench_fabric_report_add(r, &(struct cells){"lat", (double)l->bytes, (double)l->iterations, NAN,
@@ -122,7 +121,7 @@ int fabric_report_begin(struct fabric_report *r, const char *device, const char 
     bench_when(&when);
     r->device = device;
     if (r->table)
-        fprintf(r->table, "%s; %llu puts under way\n", sentence, (unsigned long long)r->depth);
+        fprintf(r->table, "%s; %lu puts under way\n", sentence, r->depth);
     int rc = r->csv ? csv_open(&r->rows) : 0;
     if (rc || !r->json)
         return rc;
@@ -138,8 +137,7 @@ int fabric_report_begin(struct fabric_report *r, const char *device, const char 
     json_text(f, "fabric", r->efa ? "efa" : "verbs");
     json_text(f, "device", device);
     json_text(f, "options", r->options ? r->options : "");
-    fprintf(f, "  \"rails\": %llu,\n  \"depth\": %llu,\n  \"results\": [",
-            (unsigned long long)r->rails, (unsigned long long)r->depth);
+    fprintf(f, "  \"rails\": %lu,\n  \"depth\": %lu,\n  \"results\": [", r->rails, r->depth);
     return 0;
 }
 

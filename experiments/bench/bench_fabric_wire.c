@@ -86,7 +86,7 @@ static void bench_fabric_wire_set_up(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 }
 
-int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t error_size)
+int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t size)
 {
     struct sockaddr_in6 address = {
         .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT};
@@ -109,7 +109,7 @@ int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t
     if (listener >= 0)
         close(listener);
     if (rc)
-        snprintf(error, error_size, "no client on port %u: %s", port,
+        snprintf(error, size, "no client on port %u: %s", port,
                  rc == -ETIMEDOUT ? "no client came in time" : strerror(-rc));
     else
         bench_fabric_wire_set_up(*fd);
@@ -117,7 +117,7 @@ int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t
 }
 
 int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, char *error,
-              size_t error_size)
+              size_t size)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     char service[8];
@@ -125,7 +125,7 @@ int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, cha
     snprintf(service, sizeof service, "%u", port);
     int found = getaddrinfo(host, service, &hints, &list), rc = -ECONNREFUSED;
     if (found)
-        return mk_fail(-ENOENT, error, error_size, "no host %s: %s", host, gai_strerror(found));
+        return mk_fail(-ENOENT, error, size, "no host %s: %s", host, gai_strerror(found));
     *fd = -1;
     while (rc && fabric_now() < deadline) { /* the server may still be starting */
         for (struct addrinfo *a = list; a && rc; a = a->ai_next) {
@@ -145,7 +145,7 @@ int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, cha
     }
     freeaddrinfo(list);
     if (rc)
-        snprintf(error, error_size, "no server at %s port %u: %s", host, port, strerror(-rc));
+        snprintf(error, size, "no server at %s port %u: %s", host, port, strerror(-rc));
     else
         bench_fabric_wire_set_up(*fd);
     return rc;

@@ -120,7 +120,6 @@ static int bench_gpu_launch(void *context, uint32_t number)
 static int bench_gpu_launch_all(void *context, uint32_t number)
 {
     struct subject *u = context;
-    (void)number;
     return cudaGraphLaunch(u->all, u->bench->gpu.stream) == cudaSuccess ? 0 : -EIO;
 }
 
@@ -334,7 +333,7 @@ static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done
 
 int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
 {
-    struct bench b = {.gpu = {.job = job, .error = sentence, .error_size = size}};
+    struct bench b = {.gpu = {.job = job, .error = sentence, .size = size}};
     struct bench_gpu_row rows[RUN_SHAPES] = {{.flop = 0}};
     struct mk_config config;
     uint32_t done = 0, wrong = 0;

@@ -16,11 +16,11 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t sentence_si
     __attribute__((weak));
 
 /* Whether its rows can be added to the CSV that is there: as run_check_append. */
-int bench_gpu_check_append(const struct run_job *job, char *error, size_t error_size)
+int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
     __attribute__((weak));
 
 /* Runs what PyTorch has for the job's shapes with the job's ranks, lines of CSV into `out`
  * (bench_torch.c). Blocks, at most 4 minutes. 0, or -errno where python3, PyTorch or the operator
  * is not there or failed, with its own words in `error`. */
-int bench_torch(const struct run_job *job, const char *out, char *error, size_t error_size)
+int bench_torch(const struct run_job *job, const char *out, char *error, size_t size)
     __attribute__((weak));

@@ -41,7 +41,7 @@ static int bench_other_open(struct other_bench *a, const struct mk_problem *aske
     if (!result && g->job->identity.world > 1 && run_op_of(asked->op)->product == RUN_ATTENTION)
         result = comm_make_plan(&a->move, g->comm, &move);
     if (result)
-        return mk_fail(result, g->error, g->error_size, "%s", mk_error(g->comm));
+        return mk_fail(result, g->error, g->size, "%s", mk_error(g->comm));
     result = gpu_operands_open(&a->operands, g, a->graphs.plan);
     for (int i = 0; i < 2 && !result && bench_other_gathers(a); i++)
         if (cudaMalloc(&a->gathered[i],

@@ -11,7 +11,6 @@
 #include "backends/wall_clock.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,8 +111,7 @@ static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capac
     struct proxy *proxy = NULL;
     struct result_file file = {.out = NULL};
     if (!fabric || !ring) {
-        fprintf(stderr, "mkernel bench ring: no memory for a ring of %llu commands\n",
-                (unsigned long long)capacity);
+        fprintf(stderr, "mkernel bench ring: no memory for a ring of %lu commands\n", capacity);
         goto done;
     }
     memset(ring, 0, mk_ring_bytes(capacity));
@@ -149,8 +147,8 @@ static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capac
     if (table_out) {
         fprintf(table_out, "%12s %10s %14s %14s %14s\n", "commands", "capacity", "median[M/s]",
                 "min[M/s]", "max[M/s]");
-        fprintf(table_out, "%12llu %10llu %14.2f %14.2f %14.2f\n", (unsigned long long)commands,
-                (unsigned long long)capacity, rates[rounds / 2], rates[0], rates[rounds - 1]);
+        fprintf(table_out, "%12lu %10lu %14.2f %14.2f %14.2f\n", commands, capacity,
+                rates[rounds / 2], rates[0], rates[rounds - 1]);
     }
     if (json && result_open(&file)) {
         fprintf(stderr, "mkernel bench ring: no memory for the result\n");
@@ -158,11 +156,10 @@ static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capac
     }
     if (json)
         fprintf(file.out,
-                "{\"bench\":\"ring\",\"commands\":%llu,\"capacity\":%llu,\"rounds\":%u,\"median_"
+                "{\"bench\":\"ring\",\"commands\":%lu,\"capacity\":%lu,\"rounds\":%u,\"median_"
                 "mps\":%.3f,"
                 "\"min_mps\":%.3f,\"max_mps\":%.3f}\n",
-                (unsigned long long)commands, (unsigned long long)capacity, rounds,
-                rates[rounds / 2], rates[0], rates[rounds - 1]);
+                commands, capacity, rounds, rates[rounds / 2], rates[0], rates[rounds - 1]);
     status = STATUS_DONE;
 done:
     proxy_destroy(proxy);
@@ -212,8 +209,7 @@ int bench_ring(int argc, char **argv)
     if (ends >= 0)
         return ends;
     if (a.capacity & (a.capacity - 1))
-        return command_refuse("bench ring", "--capacity takes a power of two, not %llu",
-                              (unsigned long long)a.capacity);
+        return command_refuse("bench ring", "--capacity takes a power of two, not %lu", a.capacity);
     if (launched_leaves("bench ring"))
         return STATUS_DONE;
     if (output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))

@@ -78,7 +78,7 @@ static void bench_torch_tell(const char *out)
         fclose(f);
 }
 
-int bench_torch(const struct run_job *job, const char *out, char *error, size_t error_size)
+int bench_torch(const struct run_job *job, const char *out, char *error, size_t size)
 {
     char script[4096], name[64], list[RUN_SHAPES][128], ranks[32];
     const char *argv[RUN_SHAPES + 16] = {
@@ -88,7 +88,7 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
     pid_t child;
     snprintf(name, sizeof name, "torch_%s.py", plan_op_name(job->problem.op));
     if (script_find(script, sizeof script, name))
-        return mk_fail(-ENOENT, error, error_size, "%s is not there", name);
+        return mk_fail(-ENOENT, error, size, "%s is not there", name);
     snprintf(ranks, sizeof ranks, "%u", job->identity.world);
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t dimensions = op_numbers(&job->problem, numbers);
@@ -111,8 +111,7 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
     for (uint32_t i = 0; i < job->shape_count; i++) {
         list[i][0] = '\0';
         for (uint32_t d = 0; d < dimensions; d++)
-            mk_append(list[i], sizeof list[i], "%s%llu", d ? "," : "",
-                      (unsigned long long)job->shapes[i][d]);
+            mk_append(list[i], sizeof list[i], "%s%lu", d ? "," : "", job->shapes[i][d]);
         argv[argc++] = list[i];
     }
     posix_spawn_file_actions_t files;
@@ -129,9 +128,9 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
     if (!result && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
         result = -EIO;
     if (result && WIFEXITED(status) && WEXITSTATUS(status) == 124)
-        snprintf(error, error_size, "it had not ended after 4 minutes");
+        snprintf(error, size, "it had not ended after 4 minutes");
     else if (result)
-        script_said(said, error, error_size);
+        script_said(said, error, size);
     if (said >= 0)
         close(said);
     bench_torch_tell(out);

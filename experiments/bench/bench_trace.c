@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,9 +71,9 @@ static int bench_trace_measure(void *context, struct mk_comm *const *comms, uint
     used = mk_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - used;
     if (rc || stat(b->path, &st))
         return rc;
-    printf("%llu events, %u ranks, %.0f MB stored\n%.2f s, %.2f s CPU, %.0f k events/s\n",
-           (unsigned long long)b->recorded, count, (double)st.st_size / 1e6, seconds,
-           (double)used / 1e9, (double)b->recorded / seconds / 1e3);
+    printf("%lu events, %u ranks, %.0f MB stored\n%.2f s, %.2f s CPU, %.0f k events/s\n",
+           b->recorded, count, (double)st.st_size / 1e6, seconds, (double)used / 1e9,
+           (double)b->recorded / seconds / 1e3);
     return 0;
 }
 

@@ -223,25 +223,6 @@ out:
     return status;
 }
 
-void check_add(struct check_result *r, uint64_t row, uint64_t col, double value, double reference,
-               double share)
-{
-    double off = value - reference;
-    if (!isfinite(value))
-        share = INFINITY;
-    r->elements++;
-    r->difference2 += off * off;
-    r->reference2 += reference * reference;
-    r->wrong += !(share <= 1);
-    if (share > r->worst || r->elements == 1) {
-        r->worst = share;
-        r->worst_row = row;
-        r->worst_col = col;
-        r->worst_value = value;
-        r->worst_reference = reference;
-    }
-}
-
 void check_norm(const struct check_norm *n, struct check_result *result)
 {
     for (uint64_t row = 0; row < n->m; row++, spawn_beat()) {
@@ -266,18 +247,6 @@ void check_norm(const struct check_norm *n, struct check_result *result)
                                 : 0);
         }
     }
-}
-
-void check_join(struct check_result *result, const struct check_result *other)
-{
-    struct check_result sum = other->worst > result->worst || !result->elements ? *other : *result;
-    sum.nothing = result->nothing || other->nothing;
-    sum.elements = result->elements + other->elements;
-    sum.wrong = result->wrong + other->wrong;
-    sum.difference2 = result->difference2 + other->difference2;
-    sum.reference2 = result->reference2 + other->reference2;
-    sum.frobenius = result->frobenius > other->frobenius ? result->frobenius : other->frobenius;
-    *result = sum;
 }
 
 double check_error(const struct check_result *r)

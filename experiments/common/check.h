@@ -27,6 +27,8 @@
 
 #include "core/half.h"
 
+#include <math.h>
+
 #define CHECK_FROBENIUS 2e-3
 #define CHECK_FAST 5e-3  /* if partial sums are rounded to bf16, too */
 #define CHECK_TWICE 3e-3 /* if a residual is added to the rounded C */
@@ -84,6 +86,40 @@ struct check_result {
     double worst_value, worst_reference;
 };
 
+/* Adds one element to *r. share: its error over its bound; it is wrong above 1, and if its value is
+ * not finite. */
+MK_PURE void check_add(struct check_result *r, uint64_t row, uint64_t col, double value,
+                       double reference, double share)
+{
+    double off = value - reference;
+    if (!isfinite(value))
+        share = INFINITY;
+    r->elements++;
+    r->difference2 += off * off;
+    r->reference2 += reference * reference;
+    r->wrong += !(share <= 1);
+    if (share > r->worst || r->elements == 1) {
+        r->worst = share;
+        r->worst_row = row;
+        r->worst_col = col;
+        r->worst_value = value;
+        r->worst_reference = reference;
+    }
+}
+
+/* Adds `other` to `result`. */
+MK_PURE void check_join(struct check_result *result, const struct check_result *other)
+{
+    struct check_result sum = other->worst > result->worst || !result->elements ? *other : *result;
+    sum.nothing = result->nothing || other->nothing;
+    sum.elements = result->elements + other->elements;
+    sum.wrong = result->wrong + other->wrong;
+    sum.difference2 = result->difference2 + other->difference2;
+    sum.reference2 = result->reference2 + other->reference2;
+    sum.frobenius = result->frobenius > other->frobenius ? result->frobenius : other->frobenius;
+    *result = sum;
+}
+
 /* Ranks that check at the same time meet now and then, so that no rank waits longer for a slow one
  * than the job's timeout. */
 struct check_pace {
@@ -92,11 +128,6 @@ struct check_pace {
     int (*meet)(void *context); /* 0 or -errno, which ends the check */
     void *context;
 };
-
-/* Adds one element to *result. share: its error over its bound; it is wrong above 1, and if its
- * value is not finite. */
-void check_add(struct check_result *result, uint64_t row, uint64_t col, double value,
-               double reference, double share);
 
 /* Checks and adds to *result (zeroed by the caller at first). `pace` may be NULL. 0, -ENOMEM, or
  * what meet returned. */
@@ -115,9 +146,6 @@ struct check_norm {
 /* Checks `normed` in float64 and adds to *result. An element's bound is that of its rounding plus
  * the error of the root of a sum of n squares in fp32. */
 void check_norm(const struct check_norm *n, struct check_result *result);
-
-/* Adds `other` to `result`. */
-void check_join(struct check_result *result, const struct check_result *other);
 
 /* The relative Frobenius error: infinite where an element is NaN. */
 double check_error(const struct check_result *result);

@@ -66,7 +66,7 @@ void csv_text(struct csv_table *t, const char *name, const char *text)
 void csv_whole(struct csv_table *t, const char *name, uint64_t value)
 {
     csv_table_next_cell(t, name);
-    fprintf(t->cells, "%llu", (unsigned long long)value);
+    fprintf(t->cells, "%lu", value);
 }
 
 void csv_number(struct csv_table *t, const char *name, const char *format, double value)

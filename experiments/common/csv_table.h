@@ -38,4 +38,4 @@ int csv_end(struct csv_table *t, const char *path, int append);
 /* Whether this table's rows can be appended to `path`: it does not exist, is empty, or is a regular
  * file whose first line is this header. To be called before a run. Frees the table. 0, -ENOMEM, or
  * -EINVAL with a sentence that names the first column that differs. */
-int csv_check_append(struct csv_table *t, const char *path, char *error, size_t error_size);
+int csv_check_append(struct csv_table *t, const char *path, char *error, size_t size);

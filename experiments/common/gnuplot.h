@@ -13,8 +13,8 @@ int gnuplot_is_svg(const char *path);
 
 /* 0, or -EINVAL with a sentence: `path`, which `option` has given, ends in neither .png nor .svg.
  */
-int gnuplot_check_path(const char *option, const char *path, char *error, size_t error_size);
+int gnuplot_check_path(const char *option, const char *path, char *error, size_t size);
 
 /* Runs the script in the open file `script`, which sets its terminal but no output, and writes the
  * picture to `out`, which becomes `path`. 0, or -errno with a sentence: -ENOENT: no gnuplot. */
-int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t error_size);
+int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t size);

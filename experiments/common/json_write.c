@@ -52,7 +52,7 @@ static void json_write_numbers(FILE *f, const char *name, const uint64_t *values
 {
     fprintf(f, "  \"%s\": [", name);
     for (int i = 0; i < count; i++)
-        fprintf(f, "%s%llu", i ? ", " : "", (unsigned long long)values[i]);
+        fprintf(f, "%s%lu", i ? ", " : "", values[i]);
     fprintf(f, "],\n");
 }
 

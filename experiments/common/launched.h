@@ -4,7 +4,7 @@
 #include "core/launcher.h"
 
 /* As launcher_read, of this process's environment. */
-int launched(struct launcher *out, char *error, size_t error_size);
+int launched(struct launcher *out, char *error, size_t size);
 
 /* For a command of one process: 1 in every rank but rank 0, which then has nothing to do and has
  * said so on stderr. */

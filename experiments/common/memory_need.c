@@ -19,20 +19,20 @@ static uint64_t memory_need_bytes_needed(const struct mk_plan *plan, uint64_t ra
 }
 
 int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char *error,
-                 size_t error_size)
+                 size_t size)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t need = memory_need_bytes_needed(plan, ranks, sets),
              have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
     if (need <= have)
         return 0;
-    return mk_fail(-EINVAL, error, error_size,
-                   "heaps and operands of %llu ranks take %.0f GB and this machine has %.0f GB: a "
+    return mk_fail(-EINVAL, error, size,
+                   "heaps and operands of %lu ranks take %.0f GB and this machine has %.0f GB: a "
                    "smaller problem fits, or fewer ranks",
-                   (unsigned long long)ranks, (double)need / 1e9, (double)have / 1e9);
+                   ranks, (double)need / 1e9, (double)have / 1e9);
 }
 
-int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t error_size)
+int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t size)
 {
     /* the kernel's default; libraries, heaps and rings */
     unsigned long long most = 65530, others = 1024;
@@ -45,7 +45,7 @@ int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, s
     if (2 * ctas * ranks + others <= most)
         return 0;
     return mk_fail(
-        -EINVAL, error, error_size,
+        -EINVAL, error, size,
         "%llu CTAs of a rank%s: that can be %llu, since the kernel allows a process %llu "
         "mappings of memory (vm.max_map_count)",
         (unsigned long long)ctas, ranks > 1 ? ", all ranks in one process" : "",

@@ -7,8 +7,8 @@
 /* 0, or -EINVAL with a sentence where the heaps of `ranks` ranks, and the operands of `sets`
  * launches of each, are more than the machine has. */
 int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char *error,
-                 size_t error_size);
+                 size_t size);
 
 /* 0, or -EINVAL with a sentence where the coroutines of `ranks` ranks in one process take more
  * mappings of memory (a stack and its guard page each) than the kernel allows one. */
-int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t error_size);
+int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t size);

@@ -150,8 +150,8 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
         return options_parse_roles(text, out, error, size);
     case OPTION_TEXT:
         if (!*text || (s->max && strlen(text) > s->max))
-            return mk_fail(-EINVAL, error, size, "--%s takes 1 to %llu characters", s->name,
-                           (unsigned long long)(s->max ? s->max : 4096));
+            return mk_fail(-EINVAL, error, size, "--%s takes 1 to %lu characters", s->name,
+                           s->max ? s->max : 4096);
         *(const char **)out = text;
         return 0;
     case OPTION_WORD:
@@ -208,7 +208,7 @@ static int options_unknown(const struct option_table *table, const char *argumen
 }
 
 int options_parse(const struct option_table *table, int argc, char **argv, void *values,
-                  struct options_found *found, char *error, size_t error_size)
+                  struct options_found *found, char *error, size_t size)
 {
     memset(found, 0, sizeof *found);
     for (int i = 1; i < argc; i++) {
@@ -219,7 +219,7 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
         }
         if (a[0] != '-' || !a[1]) {
             if (found->word_count == (int)(sizeof found->words / sizeof *found->words))
-                return mk_fail(-EINVAL, error, error_size, "%s is one argument too many", a);
+                return mk_fail(-EINVAL, error, size, "%s is one argument too many", a);
             found->words[found->word_count++] = a;
             continue;
         }
@@ -227,23 +227,22 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
         const struct option_spec *s =
             length > 2 && a[1] == '-' ? options_find(table, a + 2, length - 2) : NULL;
         if (!s)
-            return options_unknown(table, a, error, error_size);
+            return options_unknown(table, a, error, size);
         uint64_t bit = (uint64_t)1 << (s - table->specs);
         if (found->given & bit)
-            return mk_fail(-EINVAL, error, error_size, "--%s is there twice", s->name);
+            return mk_fail(-EINVAL, error, size, "--%s is there twice", s->name);
         found->given |= bit;
         const char *value = a[length] ? a + length + 1 : NULL;
         if (s->type == OPTION_FLAG && value)
-            return mk_fail(-EINVAL, error, error_size, "--%s takes no value", s->name);
+            return mk_fail(-EINVAL, error, size, "--%s takes no value", s->name);
         if (s->bare && !value)
             value = s->words[0];
         if (s->type != OPTION_FLAG && !value) {
             if (i + 1 == argc || !strncmp(argv[i + 1], "--", 2))
-                return mk_fail(-EINVAL, error, error_size, "--%s needs a value (%s)", s->name,
-                               s->value);
+                return mk_fail(-EINVAL, error, size, "--%s needs a value (%s)", s->name, s->value);
             value = argv[++i];
         }
-        int result = options_parse_value(s, value, values, error, error_size);
+        int result = options_parse_value(s, value, values, error, size);
         if (result)
             return result;
     }
@@ -251,12 +250,12 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
 }
 
 int options_check(const struct option_table *table, const struct options_found *found,
-                  uint32_t context, const char *name, char *error, size_t error_size)
+                  uint32_t context, const char *name, char *error, size_t size)
 {
     for (size_t i = 0; i < table->count; i++)
         if (found->given >> i & 1 && table->specs[i].contexts &&
             !(table->specs[i].contexts & context))
-            return mk_fail(-EINVAL, error, error_size, "%s does not take --%s", name,
+            return mk_fail(-EINVAL, error, size, "%s does not take --%s", name,
                            table->specs[i].name);
     return 0;
 }

@@ -59,7 +59,7 @@ struct options_found {
 /* Parses argv[1..argc-1] into `values` (left as they are where an option is not given: fill in
  * defaults first). Returns 0, or -EINVAL with one sentence in `error`, without a full stop. */
 int options_parse(const struct option_table *table, int argc, char **argv, void *values,
-                  struct options_found *found, char *error, size_t error_size);
+                  struct options_found *found, char *error, size_t size);
 
 /* Puts the long names in the place of short ones that other programs' users know ("-b" for
  * "--min"): pairs of both, ended by NULL. */
@@ -68,7 +68,7 @@ void options_expand(int argc, char **argv, const char *const *pairs);
 /* Whether everything that was given is for `context` (a bit), which is called `name`. 0, or -EINVAL
  * with a sentence. */
 int options_check(const struct option_table *table, const struct options_found *found,
-                  uint32_t context, const char *name, char *error, size_t error_size);
+                  uint32_t context, const char *name, char *error, size_t size);
 
 /* Whether option `name` was given. The name must be in the table. */
 int options_given(const struct option_table *table, const struct options_found *found,

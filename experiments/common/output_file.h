@@ -15,7 +15,7 @@ enum output_kind {
  * behind but, where `path` is a link to a file that is not there yet, that file. 0, or -EINVAL with
  * a sentence. */
 int output_check(const char *option, const char *path, enum output_kind kind, char *error,
-                 size_t error_size);
+                 size_t size);
 
 /* Whether a file made under another name can take its place: not that of a device or pipe, nor of
  * what standard output is, since a process that has it open would go on with the old one. NULL:

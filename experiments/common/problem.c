@@ -29,8 +29,7 @@ static uint32_t problem_ops_where(enum problem_command command, int (*wanted)(en
     uint32_t bits = 0;
     _Static_assert(MK_OPS <= 32, "an operator is a bit of the contexts of an option");
     for (int op = 0; op < MK_OPS; op++)
-        if ((command != PROBLEM_TUNE || op_is_tuned((enum mk_op)op)) &&
-            (!wanted || wanted((enum mk_op)op)))
+        if ((command != PROBLEM_TUNE || op_is_tuned(op)) && (!wanted || wanted(op)))
             bits |= 1u << op;
     return bits;
 }
@@ -39,7 +38,7 @@ static uint32_t problem_ops_of_shape(enum problem_command command, const char *o
 {
     uint32_t bits = problem_ops_where(command, NULL);
     for (int op = 0; op < MK_OPS; op++)
-        if (strcmp(op_of((enum mk_op)op)->shape->option, option))
+        if (strcmp(op_of(op)->shape->option, option))
             bits &= ~(1u << op);
     return bits;
 }
@@ -48,7 +47,7 @@ static uint32_t problem_ops_of_knob(enum problem_command command, uint32_t knob)
 {
     uint32_t bits = problem_ops_where(command, NULL);
     for (int op = 0; op < MK_OPS; op++)
-        if (!(op_of((enum mk_op)op)->knobs >> knob & 1))
+        if (!(op_of(op)->knobs >> knob & 1))
             bits &= ~(1u << op);
     return bits;
 }
@@ -97,30 +96,26 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
                               .group = PROBLEM_GROUP};
     words[0] = letters[0] = '\0';
     for (int op = 0; op < MK_OPS; op++) {
-        const struct op_shape *shape = op_of((enum mk_op)op)->shape;
+        const struct op_shape *shape = op_of(op)->shape;
         uint32_t count = op_dimensions(shape);
-        size_t used = strlen(words), lettered = strlen(letters);
         if (!(s->contexts >> op & 1) || (last && !strcmp(shape->about, last->about)))
             continue;
         last = shape;
         s->parts = s->parts > count ? s->parts : count;
         s->least = s->least < count ? s->least : count;
-        snprintf(letters + lettered, sizeof value[0] - lettered, "%s%s", lettered ? "|" : "",
-                 shape->letters);
-        snprintf(words + used, sizeof help[0] - used, "%s%s. Default: %s", used ? ". " : "",
-                 shape->about,
-                 command == PROBLEM_SIM ? "as `mkernel run --exec cuda` (--plan host: --exec "
-                                          "host); with --explore "
-                                        : shape->defaults);
-        if (command == PROBLEM_SIM)
-            strncat(words, shape->explored, sizeof help[0] - strlen(words) - 1);
+        mk_append(letters, sizeof value[0], "%s%s", *letters ? "|" : "", shape->letters);
+        mk_append(words, sizeof help[0], "%s%s. Default: %s%s", *words ? ". " : "", shape->about,
+                  command == PROBLEM_SIM ? "as `mkernel run --exec cuda` (--plan host: --exec "
+                                           "host); with --explore "
+                                         : shape->defaults,
+                  command == PROBLEM_SIM ? shape->explored : "");
     }
 }
 
 static void problem_add_shapes(struct problem_table *t, enum problem_command command, size_t at)
 {
     for (int op = 0; op < MK_OPS; op++) {
-        const char *option = op_of((enum mk_op)op)->shape->option;
+        const char *option = op_of(op)->shape->option;
         int there = 0;
         for (size_t i = 0; i < t->table.count; i++)
             there |= !strcmp(t->specs[i].name, option);
@@ -134,7 +129,7 @@ static void problem_add_limit(struct problem_table *t, enum problem_command comm
     uint32_t limited = problem_ops_where(command, op_has_limit);
     const struct op_limit *limit = NULL;
     for (int op = 0; op < MK_OPS; op++)
-        limit = op_of((enum mk_op)op)->limit ? op_of((enum mk_op)op)->limit : limit;
+        limit = op_of(op)->limit ? op_of(op)->limit : limit;
     if (!limited)
         return;
     *problem_add(t) = (struct option_spec){.name = limit->name,
@@ -147,42 +142,27 @@ static void problem_add_limit(struct problem_table *t, enum problem_command comm
                                            .parts = 1,
                                            .contexts = limited,
                                            .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){
-        .name = "overflow",
-        .type = OPTION_WORD,
-        .offset = at + offsetof(struct problem_options, drops),
-        .value = "end|drop",
-        .help =
-            "where there is more than there is room for: end, the launch ends on all ranks; drop, "
-            "each rank keeps of its tokens' places on experts of one rank the first "
-            "capacity / ranks, in the order of tokens and places, so that nothing can overflow, "
-            "and other places count as none. Default end",
-        .words = op_overflows,
-        .word_count = 2,
-        .contexts = limited,
-        .group = PROBLEM_GROUP};
-    if (command != PROBLEM_TUNE)
-        *problem_add(t) = (struct option_spec){
-            .name = "replicas",
-            .type = OPTION_NUMBERS,
-            .offset = at + offsetof(struct problem_options, replicas),
-            .value = "N",
-            .help = "of the experts that ranks hold N are copies: tokens name E - N experts, of "
-                    "which those that most tokens choose are on several ranks, and a token takes "
-                    "the nearest: on its rank, else in its node, else any. Default 0",
-            .min = 1,
-            .max = UINT32_MAX,
-            .parts = 1,
-            .contexts = limited,
-            .group = PROBLEM_GROUP};
 }
 
-/* Every command's beside shapes and limits, at their places in struct problem_options. */
+/* Beside shapes and limits, at their places in struct problem_options. */
 #define AT(field) .offset = offsetof(struct problem_options, field)
 static const struct {
     int (*wanted)(enum mk_op); /* NULL: every operator */
     struct option_spec spec;
 } problem_specs[] = {
+    {op_has_limit,
+     {"overflow", OPTION_WORD, AT(drops), "end|drop",
+      "where there is more than there is room for: end, the launch ends on all ranks; drop, "
+      "each rank keeps of its tokens' places on experts of one rank the first "
+      "capacity / ranks, in the order of tokens and places, so that nothing can overflow, "
+      "and other places count as none. Default end",
+      .words = op_overflows, .word_count = 2}},
+    {op_has_limit,
+     {"replicas", OPTION_NUMBERS, AT(replicas), "N",
+      "of the experts that ranks hold N are copies: tokens name E - N experts, of "
+      "which those that most tokens choose are on several ranks, and a token takes "
+      "the nearest: on its rank, else in its node, else any. Default 0",
+      1, UINT32_MAX}},
     {problem_has_mask,
      {"causal", OPTION_FLAG, AT(causal), NULL, "a row attends to itself and the rows before it"}},
     {problem_has_mask,
@@ -238,7 +218,9 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
     for (size_t i = 0; i < sizeof problem_specs / sizeof *problem_specs; i++) {
         int (*wanted)(enum mk_op) = problem_specs[i].wanted;
         uint32_t contexts = problem_ops_where(command, wanted);
-        if (!contexts)
+        if (!contexts ||
+            (command == PROBLEM_TUNE && /* which has no tokens to choose experts */
+             problem_specs[i].spec.offset == offsetof(struct problem_options, replicas)))
             continue;
         struct option_spec *s = problem_add(t);
         *s = problem_specs[i].spec;
@@ -318,7 +300,7 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
         for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
             if (s->contexts >> op & 1) {
                 mk_append(help[i], sizeof help[0], "%s%s", first ? ". For " : ", ",
-                          plan_op_name((enum mk_op)op));
+                          plan_op_name(op));
                 first = 0;
             }
     }
@@ -362,7 +344,7 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
             continue;
         t->specs[i].contexts = 0;
         for (int op = 0; op < MK_OPS; op++)
-            t->specs[i].contexts |= (uint32_t)(wanted((enum mk_op)op) != 0) << op;
+            t->specs[i].contexts |= (uint32_t)(wanted(op) != 0) << op;
     }
 }
 
@@ -378,7 +360,7 @@ void problem_help(const struct problem_table *t, const struct options_found *fou
             if (!t->specs[i].contexts || t->specs[i].contexts >> op & 1)
                 of.specs[of.table.count++] = t->specs[i];
         snprintf(of.about, sizeof of.about, "%s: %s. Without %s: the options of all.",
-                 plan_op_name((enum mk_op)op), op_of(op)->help, plan_op_name((enum mk_op)op));
+                 plan_op_name(op), op_of(op)->help, plan_op_name(op));
     }
     options_help(&of.table, out);
 }
@@ -389,7 +371,7 @@ static int problem_find_op(const struct options_found *found, enum mk_op *op, ch
     const char *names[MK_OPS];
     char list[OP_LIST_TEXT];
     for (int i = 0; i < MK_OPS; i++)
-        names[i] = plan_op_name((enum mk_op)i);
+        names[i] = plan_op_name(i);
     int named = found->word_count == 1 ? plan_op_by_name(found->words[0]) : -1;
     if (!found->word_count)
         snprintf(error, size, "which op is missing (%s, for one)", names[0]);
@@ -403,7 +385,7 @@ static int problem_find_op(const struct options_found *found, enum mk_op *op, ch
     }
     if (named < 0)
         return -EINVAL;
-    *op = (enum mk_op)named;
+    *op = named;
     return 0;
 }
 
@@ -423,7 +405,7 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
         return 0;
     char given[OP_DIMENSIONS * 21] = "";
     for (uint32_t i = 0; i < count; i++)
-        mk_append(given, sizeof given, "%s%llu", i ? "," : "", (unsigned long long)o->numbers[i]);
+        mk_append(given, sizeof given, "%s%lu", i ? "," : "", o->numbers[i]);
     return mk_fail(-EINVAL, error, size, "--%s %s: of %s it is %s", shape->option, given,
                    plan_op_name(*op), shape->letters);
 }
@@ -453,7 +435,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     if (o->epilogue)
         epilogue_read("", epilogues[o->epilogue], &q->epilogue, NULL, 0);
     q->sms_most = (uint32_t)o->sms;
-    q->engine = (enum mk_engine)o->engine;
+    q->engine = o->engine;
     q->tuning = (struct mk_tuning){.split = o->roles};
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
         for (uint32_t part = 0; i != TUNING_ROLES && part < tuning_knobs[i].parts; part++)
@@ -466,12 +448,10 @@ int problem_check_replicas(const struct problem_options *o, const struct mk_prob
     const uint64_t world = mk_world(&q->topo), most = q->moe.experts - q->moe.experts / world;
     if (o->replicas <= most)
         return 0;
-    return mk_fail(
-        -EINVAL, error, size,
-        "--replicas %llu: of %llu experts on %llu rank%s at most %llu are copies, one of an "
-        "expert on each other rank",
-        (unsigned long long)o->replicas, (unsigned long long)q->moe.experts,
-        (unsigned long long)world, world == 1 ? "" : "s", (unsigned long long)most);
+    return mk_fail(-EINVAL, error, size,
+                   "--replicas %lu: of %lu experts on %lu rank%s at most %lu are copies, one of an "
+                   "expert on each other rank",
+                   o->replicas, q->moe.experts, world, world == 1 ? "" : "s", most);
 }
 
 const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
@@ -481,7 +461,7 @@ const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
     char words[EPILOGUE_TEXT];
     text[0] = '\0';
     for (uint32_t i = 0; i < count; i++)
-        mk_append(text, PROBLEM_TEXT, "%s%llu", i ? "," : "", (unsigned long long)numbers[i]);
+        mk_append(text, PROBLEM_TEXT, "%s%lu", i ? "," : "", numbers[i]);
     if (plan_dtype(q))
         mk_append(text, PROBLEM_TEXT, " %s", plan_dtypes[plan_dtype(q)]);
     if (q->back_fp8)
@@ -500,8 +480,8 @@ const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP
     snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
              bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
     if (limit)
-        mk_append(text, PROBLEM_HEAP_TEXT, " (%s %llu)", op_of(plan->problem.op)->limit->name,
-                  (unsigned long long)limit);
+        mk_append(text, PROBLEM_HEAP_TEXT, " (%s %lu)", op_of(plan->problem.op)->limit->name,
+                  limit);
     return text;
 }
 

@@ -16,17 +16,16 @@ struct trace_output {
 };
 
 /* Whether `path` can be written, asked before anything starts: as output_check. */
-int trace_output_check(const char *path, char *error, size_t error_size);
+int trace_output_check(const char *path, char *error, size_t size);
 
 /* Opens `path` for writing. A regular file is written under another name in its folder, which is
  * removed if a signal ends this process (trace_unfinished); a device, a pipe and standard output
  * (NULL) are written directly. With `gzip` the output passes through that program, and SIGPIPE is
  * ignored from then on, so that a gzip that has ended is an error of write. 0, or -errno with a
  * sentence and nothing to close. */
-int trace_output_open(struct trace_output *o, const char *path, int gzip, char *error,
-                      size_t error_size);
+int trace_output_open(struct trace_output *o, const char *path, int gzip, char *error, size_t size);
 
 /* Closes it. rc 0: all of it was written; it gets its name once it is on the disk. Else it is
  * removed, and a file of that name stays as it was. Returns rc, or -errno with a sentence if
  * writing failed. */
-int trace_output_close(struct trace_output *o, int rc, char *error, size_t error_size);
+int trace_output_close(struct trace_output *o, int rc, char *error, size_t size);

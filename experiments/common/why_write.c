@@ -17,7 +17,7 @@ void why_json(FILE *out, const struct trace_why *w)
     json_number(out, "tiles", w->tiles);
     json_number(out, "early_ns", (double)w->early);
     for (int i = 0; i < TRACE_WHY_PARTS; i++) {
-        snprintf(name, sizeof name, "%s_ns", trace_why_key((enum trace_why_part)i, key));
+        snprintf(name, sizeof name, "%s_ns", trace_why_key(i, key));
         json_number(out, name, w->ns[i]);
     }
     fprintf(out, "  \"whole_ns\": %.0f\n", why_write_whole(w));
@@ -27,7 +27,7 @@ void why_csv(struct csv_table *row, const struct trace_why *w)
 {
     char key[TRACE_WHY_KEY], name[TRACE_WHY_KEY + 8];
     for (int i = 0; i < TRACE_WHY_PARTS; i++) {
-        snprintf(name, sizeof name, "why_%s_ns", trace_why_key((enum trace_why_part)i, key));
+        snprintf(name, sizeof name, "why_%s_ns", trace_why_key(i, key));
         csv_number(row, name, "%.1f", w ? w->ns[i] : NAN);
     }
     csv_number(row, "why_whole_ns", "%.0f", w ? why_write_whole(w) : NAN);
@@ -38,16 +38,15 @@ void why_csv(struct csv_table *row, const struct trace_why *w)
 void why_print(FILE *out, const struct trace_why *w, int used, int indent)
 {
     double whole = why_write_whole(w);
-    int at = used + fprintf(out, "launch %llu on rank %u, %.2f us:", (unsigned long long)w->launch,
-                            w->rank, whole / 1e3),
+    int at =
+            used + fprintf(out, "launch %lu on rank %u, %.2f us:", w->launch, w->rank, whole / 1e3),
         any = 0;
     for (int i = 0; i < TRACE_WHY_PARTS; i++) {
         char text[64];
         double share = whole > 0 ? w->ns[i] / whole : 0;
         if (share < 0.001)
             continue;
-        int n = snprintf(text, sizeof text, "%s %.1f %%", trace_why_name((enum trace_why_part)i),
-                         100 * share);
+        int n = snprintf(text, sizeof text, "%s %.1f %%", trace_why_name(i), 100 * share);
         at += fprintf(out, any++ ? "," : "");
         if (at + 1 + n > WHY_WIDTH)
             at = fprintf(out, "\n%*s", indent, "") - 1;

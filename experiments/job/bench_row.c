@@ -32,7 +32,7 @@ static const char *bench_row_routing(const struct run_job *job)
 /* Experts that are copies; NULL of operators without experts. */
 static const char *bench_row_replicas(const struct run_job *job, char text[24])
 {
-    snprintf(text, 24, "%llu", (unsigned long long)job->options.ask.replicas);
+    snprintf(text, 24, "%lu", job->options.ask.replicas);
     return op_has_limit(job->options.op) ? text : NULL;
 }
 
@@ -51,12 +51,9 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     bench_when(&when);
     csv_text(r, "b_layout", bench_layout(q));
     csv_text(r, "dtype",
-             op_has_fp8((enum mk_op)q->op) || op_has_fp16((enum mk_op)q->op)
-                 ? plan_dtypes[plan_dtype(q)]
-                 : NULL);
-    csv_text(r, "back", op_has_back((enum mk_op)q->op) ? plan_backs[q->back_fp8] : NULL);
-    csv_text(r, "epilogue",
-             op_has_epilogue((enum mk_op)q->op) ? epilogue_text(q->epilogue, words) : NULL);
+             op_has_fp8(q->op) || op_has_fp16(q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
+    csv_text(r, "back", op_has_back(q->op) ? plan_backs[q->back_fp8] : NULL);
+    csv_text(r, "epilogue", op_has_epilogue(q->op) ? epilogue_text(q->epilogue, words) : NULL);
     csv_text(r, "split", op_of(q->op)->causal ? plan_splits[q->attention.contiguous] : NULL);
     csv_text(r, "deterministic", json_sums(q));
     csv_text(r, "c_in_heap", q->c_in_heap ? "true" : "false");
@@ -102,14 +99,13 @@ void bench_json_job(FILE *f, const struct run_job *job, const char *fabric)
     if (*driver(job, cuda))
         json_text(f, "cuda_driver", cuda);
     json_text(f, "fabric", fabric);
-    fprintf(f, "  \"seed\": %llu,\n", (unsigned long long)o->seed);
+    fprintf(f, "  \"seed\": %lu,\n", o->seed);
     if (bench_row_routing(job))
         json_text(f, "routing", bench_row_routing(job));
     if (job->options.skew)
         json_text(f, "skew", job->options.skew);
-    fprintf(f, "  \"launches\": %llu,\n  \"warmup\": %llu,\n  \"burst\": %llu,\n",
-            (unsigned long long)o->iters, (unsigned long long)o->warmup,
-            (unsigned long long)job->burst);
+    fprintf(f, "  \"launches\": %lu,\n  \"warmup\": %lu,\n  \"burst\": %lu,\n", o->iters, o->warmup,
+            job->burst);
 }
 
 void bench_json_plan(FILE *f, const struct mk_problem *q, const char *tuned)

@@ -18,7 +18,7 @@
 int gpu_say(struct gpu_bench *b, int result, const char *what)
 {
     const char *said = cudaGetErrorString(cudaGetLastError());
-    return mk_fail(result, b->error, b->error_size, "rank %u: %s%s%s", b->job->identity.rank, what,
+    return mk_fail(result, b->error, b->size, "rank %u: %s%s%s", b->job->identity.rank, what,
                    result == -EIO ? ": " : "", result == -EIO ? said : "");
 }
 
@@ -247,7 +247,7 @@ int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
     q.c_offset = b->c_offset;
     int result = comm_make_plan(out, b->comm, &q);
     if (result)
-        snprintf(b->error, b->error_size, "%s", mk_error(b->comm));
+        snprintf(b->error, b->size, "%s", mk_error(b->comm));
     return result;
 }
 
@@ -286,7 +286,6 @@ struct gpu_shape_captured {
 static int gpu_shape_launch_captured(void *context, uint32_t number)
 {
     const struct gpu_shape_captured *c = context;
-    (void)number;
     return mk_launch(c->plan, c->arguments, c->count, c->stream);
 }
 

@@ -25,7 +25,7 @@ struct gpu_bench {
     uint64_t c_offset;
     uint32_t checking; /* the plan that gpu_check has launched last, for sentences about failures */
     char *error;
-    size_t error_size;
+    size_t size;
 };
 
 /* A plan as a graph for each set of operands. */

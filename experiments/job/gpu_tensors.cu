@@ -106,3 +106,25 @@ int gpu_compare(uint32_t element, const uint16_t *c, const float *reference, uin
     cudaFree(device);
     return err;
 }
+
+void *gpu_take(struct gpu_memory *memory, const void *from, uint64_t bytes)
+{
+    void *p = NULL;
+    if (!memory->err && cudaMalloc(&p, bytes ? bytes : 4) != cudaSuccess) {
+        cudaGetLastError(); /* no later call is to be blamed for it */
+        memory->err = -ENOMEM;
+    }
+    if (memory->err)
+        return NULL;
+    memory->all[memory->count++] = p;
+    if ((from ? cudaMemcpy(p, from, bytes, cudaMemcpyHostToDevice)
+              : cudaMemsetAsync(p, 0, bytes, 0)) != cudaSuccess)
+        memory->err = -EIO;
+    return p;
+}
+
+void gpu_give_back(struct gpu_memory *memory)
+{
+    while (memory->count)
+        cudaFree(memory->all[--memory->count]);
+}

@@ -20,6 +20,17 @@ int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaSt
 int gpu_dequantize(const uint8_t *q, uint64_t rows, uint64_t k, int square, const float *scales,
                    uint64_t pitch, float *x, cudaStream_t stream);
 
+/* GPU memory of a check: zeroed at first. err: 0, -ENOMEM or -EIO, of any gpu_take. */
+struct gpu_memory {
+    void *all[20];
+    uint32_t count;
+    int err;
+};
+
+/* So many bytes, with a copy of those at `from` in host memory, or zeros (NULL). NULL: there is none. */
+void *gpu_take(struct gpu_memory *memory, const void *from, uint64_t bytes);
+void gpu_give_back(struct gpu_memory *memory);
+
 /* NaN in every element. */
 int gpu_poison(uint16_t *out, uint64_t count, cudaStream_t stream);
 

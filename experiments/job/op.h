@@ -24,24 +24,30 @@ struct run_source {
     uint32_t raised;
 };
 
+/* A launch's arguments, in host memory, and the check of its outputs among them. */
+struct run_checked {
+    const void *const *arguments; /* [RUN_ARGUMENTS] */
+    uint64_t launch;
+    const struct check_pace *pace;
+    struct check_result *result; /* is added to */
+};
+
 struct run_op {
     /* The values of bf16 input `argument` of any rank. NULL: run_data_plain. */
     struct run_source (*source)(const struct run_data *d, uint32_t argument, uint32_t rank,
                                 uint64_t launch);
     /* Makes this rank's input `argument`, if that is not bf16. */
     void (*make)(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
-    /* Judges the outputs among `arguments`, in host memory, by another path than the executor's,
-     * and adds to *result. Every rank calls it. 0 or -errno. */
-    int (*check)(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                 uint64_t launch, const struct check_pace *pace, struct check_result *result);
+    /* Judges the outputs by another path than the executor's. Every rank calls it. 0 or -errno. */
+    int (*check)(const struct run_data *d, const struct run_checked *it);
     /* Bit set of the inputs that `check` makes itself on the GPU, if a GPU made the results. */
     uint32_t made_on_gpu;
     /* For tests: changes one checked element to a wrong value. NULL: the last of the first
      * output. */
     void (*spoil)(const struct run_data *d, uint64_t slot);
-    /* Trace records of a CTA in a launch, if tiles and chunks are not all. NULL: they are. */
-    uint64_t (*records)(const struct mk_plan *plan);
     int routed; /* 1: what moves depends on --routing and --skew */
+    /* Of these: trace records of a CTA for a place of each rank's tokens, beside 3 a node */
+    uint32_t records;
     enum run_collective collective;
     enum run_product product;
 };
@@ -77,11 +83,9 @@ uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch
 struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, uint32_t rank,
                                   uint64_t launch);
 
-/* ops/gemm.c: struct run_op's check of one product. gathers: A is sharded over the ranks, and the
- * product is this rank's alone; else it is added over ranks. scatters: C is this rank's rows. */
-int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                   uint64_t launch, const struct check_pace *pace, struct check_result *result,
-                   int gathers, int scatters);
+/* ops/gemm.c: struct run_op's check of one product, which this rank makes of a gathered A, or which
+ * is added over ranks, as its collective says. */
+int run_check_gemm(const struct run_data *d, const struct run_checked *it);
 
 /* Its `make` of A, B and their scales where they are FP8: what they would be in bf16, quantised. */
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
@@ -92,12 +96,16 @@ int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
                         enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales);
 
 /* ops/moved.c: struct run_op's check of an operator that only moves rows. */
-int run_check_moved(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                    uint64_t launch, const struct check_pace *pace, struct check_result *result);
+int run_check_moved(const struct run_data *d, const struct run_checked *it);
 
 /* ops/moe.c: struct run_op's `make` of a MoE: ids, and weights that add up to 1. */
 void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
 void run_make_count(const struct run_data *d, uint64_t launch, uint32_t *to);
+
+/* For tests: spoils the last element of the first expert that has rows, which argument number
+ * `argument` holds (behind those that it has, nothing is checked); without rows what the next one
+ * says of the first expert. */
+void run_spoil_rows(const struct run_data *d, uint64_t slot, uint32_t argument, uint64_t row_bytes);
 
 /* run_data_plain, where tokens are records, too. */
 struct run_source run_moe_source(const struct run_data *d, uint32_t argument, uint32_t rank,

@@ -132,7 +132,7 @@ struct run_subcommand {
     int check;                        /* results are checked without --check */
     /* Refuses a job that the subcommand cannot do, after planning and before anything starts. NULL:
      * it can do all. 0, or -EINVAL with a sentence. */
-    int (*refuse)(const struct run_job *job, char *error, size_t error_size);
+    int (*refuse)(const struct run_job *job, char *error, size_t size);
     /* Called before and after the ranks, in the process that starts them. NULL: nothing. */
     void (*before)(const struct run_job *job);
     void (*after)(void);
@@ -147,16 +147,16 @@ int run_start(int argc, char **argv, const struct run_subcommand *subcommand);
 
 /* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
 int run_options_parse(int argc, char **argv, const struct run_subcommand *subcommand,
-                      struct run_options *o, char *error, size_t error_size);
+                      struct run_options *o, char *error, size_t size);
 
 /* Lists job->shapes by job->options and job->problem, which gets the numbers of the first. 0, or
  * -EINVAL with a sentence. */
-int run_job_list_shapes(struct run_job *job, char *error, size_t error_size);
+int run_job_list_shapes(struct run_job *job, char *error, size_t size);
 
 /* Chooses what no option gives, and makes the plan. `launched`: the identity under a launcher, or
  * NULL. 0, or -EINVAL with a sentence. */
 int run_job_prepare(struct run_job *job, const struct run_options *o,
-                    const struct run_identity *launched, char *error, size_t error_size);
+                    const struct run_identity *launched, char *error, size_t size);
 
 /* The configuration of a job's communicator. */
 void run_configure(const struct run_job *job, struct mk_config *config);
@@ -217,10 +217,6 @@ uint64_t run_data_kept_ids(const struct run_data *d, uint32_t rank, uint64_t lau
 /* Of all ranks' tokens: how many places name an expert, and how many of them the plan drops. */
 int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropped,
                      uint64_t *named);
-
-/* Judges the outputs among `arguments`, in host memory, and adds to *result. */
-int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
-              const struct check_pace *pace, struct check_result *result);
 
 /* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16.
  * Host only. 0: no memory. */

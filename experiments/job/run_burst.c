@@ -62,9 +62,8 @@ static void run_burst_begin_phase(struct run_rank *r, enum live_phase phase, con
     if (o->mode == RUN_TUNE) /* says what it tries */
         return;
     if (count > 1)
-        snprintf(last, sizeof last, " to %llu", (unsigned long long)(first + count - 1));
-    pulse_says("launch %llu%s of %llu %s%s", (unsigned long long)first, last,
-               (unsigned long long)(o->warmup + o->iters), does,
+        snprintf(last, sizeof last, " to %lu", first + count - 1);
+    pulse_says("launch %lu%s of %lu %s%s", first, last, o->warmup + o->iters, does,
                r->result.check.wrong ? ", WRONG results before" : "");
 }
 

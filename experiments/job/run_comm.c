@@ -24,8 +24,12 @@ uint64_t run_comm_records(const struct mk_plan *p)
         (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]) > per_launch)
         per_launch = (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]);
     const struct run_op *op = run_op_of(p->problem.op);
-    if (op->records && op->records(p) > per_launch)
-        per_launch = op->records(p);
+    /* every row is moved and told by itself, and may be taken to its place, or its sum go back */
+    uint64_t told =
+        (3 * t->nodes + op->records * mk_world(t)) * p->problem.moe.tokens * p->problem.moe.k +
+        2 * mk_world(t);
+    if (op->routed && told > per_launch)
+        per_launch = told;
     return per_launch + 32;
 }
 
@@ -43,7 +47,7 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     const struct run_options *o = &job->options;
     const struct run_identity *me = &job->identity;
     memset(c, 0, sizeof *c);
-    c->exec = (enum mk_exec)o->exec;
+    c->exec = o->exec;
     c->rank = me->rank;
     c->nodes = (uint32_t)o->nodes;
     c->gpus = (uint32_t)o->gpus;

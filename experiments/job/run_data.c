@@ -194,12 +194,6 @@ static void run_data_make_input(const struct run_data *d, uint32_t argument, uin
         run_op_of(q->op)->make(d, argument, launch, to);
 }
 
-int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
-              const struct check_pace *pace, struct check_result *result)
-{
-    return run_op_of(d->job->problem.op)->check(d, arguments, launch, pace, result);
-}
-
 int run_data_poison_outputs(struct run_data *d, uint64_t slot)
 {
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
@@ -252,7 +246,8 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,
         if (d->cuda && d->bytes[i] && !((d->outputs | unread) >> i & 1))
             run_data_make_input(d, i, launch, d->host[i]);
     }
-    return run_check(d, arguments, launch, pace, result);
+    const struct run_checked it = {arguments, launch, pace, result};
+    return run_op_of(d->job->problem.op)->check(d, &it);
 }
 
 uint64_t run_data_bits(const struct run_data *d, uint64_t slot)

@@ -85,8 +85,8 @@ static int run_job_read_tokens(struct run_job *job, char *error, size_t size)
         p = end + 1;
     }
     return mk_fail(-EINVAL, error, size,
-                   "--tokens-now %s: at most %u numbers from 0 to %llu, or random", text,
-                   RUN_TOKENS, (unsigned long long)most);
+                   "--tokens-now %s: at most %u numbers from 0 to %lu, or random", text, RUN_TOKENS,
+                   most);
 }
 
 /* --replicas: of the experts that most tokens choose. */
@@ -226,13 +226,13 @@ static int run_job_refuse_apart(const struct run_options *o, const struct gpu_li
 {
     return mk_fail(
         -EINVAL, error, size,
-        "--gpus %llu: the GPUs of this host %s, so each is a node of its own: --nodes %llu "
+        "--gpus %lu: the GPUs of this host %s, so each is a node of its own: --nodes %lu "
         "--gpus 1",
-        (unsigned long long)o->gpus,
+        o->gpus,
         gpus->peers || o->exec == MK_EXEC_EMULATED
             ? "are not to reach each other's memory (MKERNEL_P2P=off)"
             : "do not reach each other's memory with atomics, as over NVLink",
-        (unsigned long long)(o->nodes * o->gpus));
+        o->nodes * o->gpus);
 }
 
 static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched,
@@ -253,10 +253,8 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
         if (!o->nodes)
             o->nodes = o->gpus ? world / o->gpus : 0;
         if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL)
-            return mk_fail(-EINVAL, error, size,
-                           "%llu x %llu ranks are not the %llu that %s started",
-                           (unsigned long long)o->nodes, (unsigned long long)o->gpus,
-                           (unsigned long long)world, launched->launcher);
+            return mk_fail(-EINVAL, error, size, "%lu x %lu ranks are not the %lu that %s started",
+                           o->nodes, o->gpus, world, launched->launcher);
         return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
     }
     if (!o->nodes)
@@ -266,8 +264,8 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
     if (!o->gpus)
         o->gpus = o->exec == MK_EXEC_CUDA && able >= o->nodes ? able / o->nodes : 2;
     if (o->nodes * o->gpus > SPAWN_MAX_RANKS) { /* more ranks than GPUs share them */
-        return mk_fail(-EINVAL, error, size, "%llu x %llu ranks: this host runs at most %d",
-                       (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
+        return mk_fail(-EINVAL, error, size, "%lu x %lu ranks: this host runs at most %d", o->nodes,
+                       o->gpus, SPAWN_MAX_RANKS);
     }
     return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
 }
@@ -405,7 +403,7 @@ static uint64_t run_job_operand_bytes(const struct mk_problem *q)
 }
 
 int run_job_prepare(struct run_job *job, const struct run_options *o,
-                    const struct run_identity *launched, char *error, size_t error_size)
+                    const struct run_identity *launched, char *error, size_t size)
 {
     static struct gpu_list gpus;
     memset(job, 0, sizeof *job);
@@ -414,15 +412,15 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
         job->identity = *launched;
     if (o->exec < 0 || o->exec == MK_EXEC_CUDA)
         gpu_probe(&gpus);
-    int result = run_job_choose_exec(job, &gpus, error, error_size);
-    result = result ? result : run_job_choose_topology(job, launched, &gpus, error, error_size);
-    result = result ? result : run_job_choose_nic(job, &gpus, error, error_size);
-    result = result ? result : run_job_check_exec_options(&job->options, error, error_size);
+    int result = run_job_choose_exec(job, &gpus, error, size);
+    result = result ? result : run_job_choose_topology(job, launched, &gpus, error, size);
+    result = result ? result : run_job_choose_nic(job, &gpus, error, size);
+    result = result ? result : run_job_check_exec_options(&job->options, error, size);
     if (!result)
         run_job_share_gpus(job, &gpus);
-    result = result ? result : run_job_read_skew(job, error, error_size);
+    result = result ? result : run_job_read_skew(job, error, size);
     if (!result && job->identity.rank == 0)
-        result = run_job_check_files(o, error, error_size);
+        result = run_job_check_files(o, error, size);
     if (result)
         return result;
     o = &job->options;
@@ -431,7 +429,7 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     job->cuda_driver = o->exec == MK_EXEC_CUDA ? gpus.driver : 0;
     job->problem = (struct mk_problem){
         .op = o->op,
-        .exec = plan_exec((enum mk_exec)o->exec),
+        .exec = plan_exec(o->exec),
         .sms = o->exec == MK_EXEC_CUDA       ? gpus.devices[0].sms
                : o->exec == MK_EXEC_EMULATED ? EMULATED_SMS
                                              : 0,
@@ -443,10 +441,10 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     };
     problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST,
                  &job->problem);
-    result = run_job_list_shapes(job, error, error_size);
-    result = result ? result : run_job_read_tokens(job, error, error_size);
-    result = result ? result : run_job_build_plans(job, error, error_size);
-    result = result ? result : run_job_place_copies(job, error, error_size);
+    result = run_job_list_shapes(job, error, size);
+    result = result ? result : run_job_read_tokens(job, error, size);
+    result = result ? result : run_job_build_plans(job, error, size);
+    result = result ? result : run_job_place_copies(job, error, size);
     if (result)
         return result;
     job->identity.world = mk_world(&job->problem.topo);
@@ -457,15 +455,14 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     if (job->burst > o->iters)
         job->burst = o->iters;
     const struct run_subcommand *sub = o->subcommand;
-    result = sub && sub->refuse ? sub->refuse(job, error, error_size) : 0;
+    result = sub && sub->refuse ? sub->refuse(job, error, size) : 0;
     if (result)
         return result;
     uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;
     if (o->exec == MK_EXEC_CUDA)
         return 0;
-    result = memory_check(&job->plan, here, job->burst, error, error_size);
+    result = memory_check(&job->plan, here, job->burst, error, size);
     /* an emulated GPU has as many threads in every plan */
-    return result || o->exec == MK_EXEC_EMULATED
-               ? result
-               : memory_check_ctas(&job->plan, 1, error, error_size);
+    return result || o->exec == MK_EXEC_EMULATED ? result
+                                                 : memory_check_ctas(&job->plan, 1, error, size);
 }

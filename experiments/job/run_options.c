@@ -102,7 +102,7 @@ static void run_options_add(struct option_table *to, struct option_spec *room,
 }
 
 int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
-                      struct run_options *o, char *error, size_t error_size)
+                      struct run_options *o, char *error, size_t size)
 {
     static struct option_spec specs[PROBLEM_SPECS];
     static struct problem_table all;
@@ -134,20 +134,20 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
     problem_restrict(&all, "routing", run_op_is_routed);
     problem_restrict(&all, "skew", run_op_is_routed);
     problem_restrict(&all, "tokens-now", op_has_limit);
-    int result = options_parse(table, argc, argv, o, &found, error, error_size);
+    int result = options_parse(table, argc, argv, o, &found, error, size);
     if (result)
         return result;
     if (found.help) {
         problem_help(&all, &found, stdout);
         return 1;
     }
-    result = problem_check(&all, &found, &o->ask, &o->op, error, error_size);
+    result = problem_check(&all, &found, &o->ask, &o->op, error, size);
     if (!result && o->samples && !o->json)
-        result = mk_fail(-EINVAL, error, error_size,
+        result = mk_fail(-EINVAL, error, size,
                          "--samples go into the file of --json, which is not given");
     if (!result && sub->mode == RUN_TUNE && !op_is_tuned(o->op)) {
         char list[OP_LIST_TEXT];
-        snprintf(error, error_size, "%s has no plans to choose from; %s do", plan_op_name(o->op),
+        snprintf(error, size, "%s has no plans to choose from; %s do", plan_op_name(o->op),
                  op_list(list, sizeof list, op_is_tuned, ", ", " and "));
         result = -EINVAL;
     }

@@ -67,20 +67,18 @@ static void run_add_killed(const struct spawn_end *ends, uint32_t world, char *t
         if (!ends[i].signal)
             continue;
         if (ends[i].overdue)
-            snprintf(text + used, size - used, "%srank %u did not end within %.1f s%s and %s",
-                     between, i, (double)ends[i].overdue_ns / 1e9,
-                     ends[i].overdue == SPAWN_STOPPED ? " (it was stopped)" : "",
-                     ends[i].overdue == SPAWN_UNKILLABLE ? "could not even be killed"
-                                                         : "was killed");
+            mk_append(text, size, "%srank %u did not end within %.1f s%s and %s", between, i,
+                      (double)ends[i].overdue_ns / 1e9,
+                      ends[i].overdue == SPAWN_STOPPED ? " (it was stopped)" : "",
+                      ends[i].overdue == SPAWN_UNKILLABLE ? "could not even be killed"
+                                                          : "was killed");
         else
-            snprintf(text + used, size - used, "%srank %u was killed by signal %d (%s)", between, i,
-                     ends[i].signal, strsignal(ends[i].signal));
+            mk_append(text, size, "%srank %u was killed by signal %d (%s)", between, i,
+                      ends[i].signal, strsignal(ends[i].signal));
     }
     uint32_t failed = run_count_status(ends, world, STATUS_FAILED);
-    size_t used = strlen(text);
     if (failed && failed < world)
-        snprintf(text + used, size - used, "; %u rank%s ended with status 3", failed,
-                 failed > 1 ? "s" : "");
+        mk_append(text, size, "; %u rank%s ended with status 3", failed, failed > 1 ? "s" : "");
 }
 
 /* "no rank got anything done for 11.9 s, so all 4 were killed (3 of them were stopped)" */

@@ -20,14 +20,6 @@ struct tensors {
     struct mk_attention problem;
 };
 
-/* What a block found in its row. */
-struct row_result {
-    double difference2, reference2;
-    float worst, value, reference, said, lse; /* worst: share of the bound; infinite for NaN */
-    uint32_t wrong, column;
-    uint64_t row; /* of all batches */
-};
-
 /* What a block shares. */
 struct row_memory {
     float part[THREADS], q[MOST_DIM], scores[CHUNK], sums[THREADS], tops[THREADS];
@@ -56,7 +48,7 @@ static __device__ float reduce(float x, bool maximum)
 /* Row of a head number start + block * stride, in the last block the last. Keys in chunks, whose
  * scores lie in shared memory; sums are made for the largest score so far. */
 static __global__ void check_row(const struct tensors t, uint64_t start, uint64_t stride,
-                                 struct row_result *results)
+                                 struct check_result *results)
 {
     struct row_memory *memory = row_shared;
     float *q = memory->q, *scores = memory->scores, *sums = memory->sums, *tops = memory->tops;
@@ -109,33 +101,21 @@ static __global__ void check_row(const struct tensors t, uint64_t start, uint64_
         reference /= weights;
         value = mk_bf16_to_float(t.o[number * t.dim + column]);
         share = fabsf(value - reference) / ((fabsf(reference) + top_v) / 256);
-        if (!isfinite(value))
-            share = INFINITY;
     }
     __syncthreads();
-    sums[threadIdx.x] = value - reference;
     tops[threadIdx.x] = share;
     scores[threadIdx.x] = reference;
     scores[THREADS + threadIdx.x] = value;
     __syncthreads();
     if (threadIdx.x)
         return;
-    struct row_result r = {};
-    for (uint32_t i = 0; i < t.dim; i++) {
-        r.difference2 += (double)sums[i] * sums[i];
-        r.reference2 += (double)scores[i] * scores[i];
-        r.wrong += !(tops[i] <= 1);
-        if (i == 0 || tops[i] > r.worst) {
-            r.worst = tops[i];
-            r.column = (uint32_t)(head * t.dim) + i;
-            r.value = scores[THREADS + i];
-            r.reference = scores[i];
-        }
-    }
-    r.row = batch * t.local + row;
-    r.lse = most + logf(weights);
-    r.said = t.lse[(batch * t.heads + head) * t.local + row];
-    r.wrong += !(fabsf(r.said - r.lse) <= 1e-5f * fmaxf(1, fabsf(r.lse)));
+    struct check_result r = {};
+    r.frobenius = CHECK_FAST;
+    for (uint32_t i = 0; i < t.dim; i++)
+        check_add(&r, batch * t.local + row, head * t.dim + i, scores[THREADS + i], scores[i],
+                  tops[i]);
+    const float lse = most + logf(weights), said = t.lse[(batch * t.heads + head) * t.local + row];
+    r.wrong += !(fabsf(said - lse) <= 1e-5f * fmaxf(1, fabsf(lse)));
     results[blockIdx.x] = r;
 }
 
@@ -159,38 +139,6 @@ static int make(uint16_t *to, const struct check_attention *c, uint64_t key)
     return err;
 }
 
-static void add(struct check_result *result, const struct check_attention *c,
-                const struct row_result *rows, uint64_t count)
-{
-    struct check_result mine = {};
-    mine.frobenius = CHECK_FAST;
-    for (uint64_t i = 0; i < count; i++) {
-        const struct row_result *r = &rows[i];
-        mine.elements += c->problem.head_dim;
-        mine.wrong += r->wrong;
-        mine.difference2 += r->difference2;
-        mine.reference2 += r->reference2;
-        if (i == 0 || r->worst > mine.worst) {
-            mine.worst = r->worst;
-            mine.worst_row = r->row;
-            mine.worst_col = r->column;
-            mine.worst_value = r->value;
-            mine.worst_reference = r->reference;
-        }
-    }
-    check_join(result, &mine);
-}
-
-static void *upload(const void *from, uint64_t bytes, int *err)
-{
-    void *p = NULL;
-    if (!*err && cudaMalloc(&p, bytes) != cudaSuccess)
-        *err = -ENOMEM;
-    else if (!*err && from && cudaMemcpy(p, from, bytes, cudaMemcpyHostToDevice) != cudaSuccess)
-        *err = -EIO;
-    return p;
-}
-
 int check_attention_gpu(const struct check_attention *c, const uint64_t keys[2], uint64_t rows,
                         uint64_t start, struct check_result *result)
 {
@@ -198,21 +146,21 @@ int check_attention_gpu(const struct check_attention *c, const uint64_t keys[2],
     uint64_t local = mk_attention_rows(p, c->world, c->rank), all = p->batch * local * p->heads;
     uint64_t count = all < rows ? all : rows, stride = all / count;
     uint64_t kv_bytes = p->batch * p->sequence * p->kv_heads * p->head_dim * 2;
-    int err = 0;
-    uint16_t *q = (uint16_t *)upload(c->q, all * p->head_dim * 2, &err);
-    uint16_t *o = (uint16_t *)upload(c->o, all * p->head_dim * 2, &err);
-    float *lse = (float *)upload(c->lse, all * sizeof *lse, &err);
-    uint16_t *kv[2] = {(uint16_t *)upload(NULL, kv_bytes, &err),
-                       (uint16_t *)upload(NULL, kv_bytes, &err)};
-    struct row_result *found = (struct row_result *)upload(NULL, count * sizeof *found, &err);
-    struct row_result *host = (struct row_result *)malloc(count * sizeof *host);
+    struct gpu_memory memory = {};
+    const uint16_t *q = (const uint16_t *)gpu_take(&memory, c->q, all * p->head_dim * 2);
+    const uint16_t *o = (const uint16_t *)gpu_take(&memory, c->o, all * p->head_dim * 2);
+    const float *lse = (const float *)gpu_take(&memory, c->lse, all * sizeof *lse);
+    uint16_t *kv[2] = {(uint16_t *)gpu_take(&memory, NULL, kv_bytes),
+                       (uint16_t *)gpu_take(&memory, NULL, kv_bytes)};
+    struct check_result *found =
+        (struct check_result *)gpu_take(&memory, NULL, count * sizeof *found);
+    struct check_result *host = (struct check_result *)malloc(count * sizeof *host);
+    int err = host ? memory.err : -ENOMEM;
     const struct tensors t = {q,           o,           kv[0],   kv[1],    lse,
                               p->batch,    p->sequence, local,   p->heads, p->kv_heads,
                               p->head_dim, c->world,    c->rank, *p};
     for (int part = 0; part < 2 && !err; part++)
         err = make(kv[part], c, keys[part]);
-    if (!err && !host)
-        err = -ENOMEM;
     if (!err) {
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((uint32_t)count);
@@ -224,14 +172,9 @@ int check_attention_gpu(const struct check_attention *c, const uint64_t keys[2],
                   ? 0
                   : -EIO;
     }
-    if (!err)
-        add(result, c, host, count);
-    cudaFree(q);
-    cudaFree(o);
-    cudaFree(lse);
-    cudaFree(kv[0]);
-    cudaFree(kv[1]);
-    cudaFree(found);
+    for (uint64_t i = 0; i < count && !err; i++)
+        check_join(result, &host[i]);
+    gpu_give_back(&memory);
     free(host);
     return err;
 }

@@ -14,13 +14,9 @@ enum { TILE = 64, DEPTH = 16, SIDE = 4, THREADS = TILE / SIDE * (TILE / SIDE) };
 
 /* What the kernel is given, in GPU memory: the A's and B's one behind the other. */
 struct gemm_tensors {
-    const uint16_t *a, *b, *c, *bias;
-    const float *a_wide, *b_wide; /* NULL, or what to take in place of a and b */
-    uint64_t m, n, k, across;     /* across: columns of C */
-    uint32_t products, roundings, element;
-    int b_transposed;
-    uint32_t epilogue;
-    double cut;
+    struct check_gemm of; /* with wide ones or without */
+    uint64_t across;      /* columns of C */
+    uint32_t products;
 };
 
 /* [depth, row of A or column of B], 0 beyond the end */
@@ -37,39 +33,41 @@ static __device__ void gemm_load_wide(struct gemm_slice *s, const struct gemm_te
 {
     for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
         uint64_t k = depth + i % DEPTH, r = row + i / DEPTH, c = col + i / DEPTH;
-        s->a[i % DEPTH][i / DEPTH] = r < t.m && k < t.k ? t.a_wide[r * t.k + k] : 0;
-        s->b[i % DEPTH][i / DEPTH] = c < t.n && k < t.k ? t.b_wide[c * t.k + k] : 0;
+        s->a[i % DEPTH][i / DEPTH] = r < t.of.m && k < t.of.k ? t.of.a_wide[r * t.of.k + k] : 0;
+        s->b[i % DEPTH][i / DEPTH] = c < t.of.n && k < t.of.k ? t.of.b_wide[c * t.of.k + k] : 0;
     }
 }
 
 static __device__ void gemm_load(struct gemm_slice *s, const struct gemm_tensors &t,
                                  uint32_t product, uint64_t row, uint64_t col, uint64_t depth)
 {
-    const uint16_t *a = t.a + product * t.m * t.k, *b = t.b + product * t.k * t.n;
+    const uint16_t *a = t.of.a + product * t.of.m * t.of.k, *b = t.of.b + product * t.of.k * t.of.n;
     for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
         uint64_t k = depth + i % DEPTH, r = row + i / DEPTH;
         s->a[i % DEPTH][i / DEPTH] =
-            r < t.m && k < t.k ? mk_half_to_float(t.element, a[r * t.k + k]) : 0;
-        uint64_t c = t.b_transposed ? col + i / DEPTH : col + i % TILE;
-        k = t.b_transposed ? k : depth + i / TILE;
+            r < t.of.m && k < t.of.k ? mk_half_to_float(t.of.element, a[r * t.of.k + k]) : 0;
+        uint64_t c = t.of.b_transposed ? col + i / DEPTH : col + i % TILE;
+        k = t.of.b_transposed ? k : depth + i / TILE;
         s->b[k - depth][c - col] =
-            c < t.n && k < t.k
-                ? mk_half_to_float(t.element, b[t.b_transposed ? c * t.k + k : k * t.n + c])
+            c < t.of.n && k < t.of.k
+                ? mk_half_to_float(t.of.element,
+                                   b[t.of.b_transposed ? c * t.of.k + k : k * t.of.n + c])
                 : 0;
     }
 }
 
 static __device__ float gemm_biased(const struct gemm_tensors &t, uint64_t col, float product)
 {
-    return product + (t.epilogue & MK_EPILOGUE_BIAS ? mk_half_to_float(t.element, t.bias[col]) : 0);
+    return product +
+           (t.of.epilogue & MK_EPILOGUE_BIAS ? mk_half_to_float(t.of.element, t.of.bias[col]) : 0);
 }
 
 /* By other arithmetic than a kernel's epilogue. */
 static __device__ float gemm_activated(const struct gemm_tensors &t, float x)
 {
-    if (t.epilogue & MK_EPILOGUE_SILU)
+    if (t.of.epilogue & MK_EPILOGUE_SILU)
         return x / (1 + expf(-x));
-    if (t.epilogue & MK_EPILOGUE_GELU_TANH)
+    if (t.of.epilogue & MK_EPILOGUE_GELU_TANH)
         return x / (1 + expf(-1.5957691216f * (x + 0.044715f * x * x * x)));
     return x;
 }
@@ -85,34 +83,24 @@ static __device__ void gemm_judge(struct check_result *r, const struct gemm_tens
                                   uint64_t row, uint64_t col, struct gemm_product product,
                                   struct gemm_product up)
 {
-    const bool gated = t.across < t.n;
+    const bool gated = t.across < t.of.n;
     const float activated = gemm_activated(t, gemm_biased(t, col, product.sum)),
                 through = gated ? gemm_biased(t, col + t.across, up.sum) : 1,
                 reference = activated * through;
-    const double slope = t.epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
-    float value = mk_half_to_float(t.element, t.c[row * t.across + col]);
-    double off = fabs((double)value - reference), unit = check_unit(t.element),
-           rounding =
-               fabs((double)reference) * unit + (1 + t.roundings) * slope * check_step(t.element);
-    double depth = (double)t.products * t.k, bound = rounding;
+    const double slope = t.of.epilogue & MK_EPILOGUE_ACTIVATION ? CHECK_SLOPE : 1;
+    float value = mk_half_to_float(t.of.element, t.of.c[row * t.across + col]);
+    double off = fabs((double)value - reference), unit = check_unit(t.of.element),
+           rounding = fabs((double)reference) * unit +
+                      (1 + t.of.roundings) * slope * check_step(t.of.element);
+    double depth = (double)t.products * t.of.k, bound = rounding;
     if (!(off <= rounding)) {
-        const double each = depth * 0x1p-23 + t.roundings * unit + t.cut,
+        const double each = depth * 0x1p-23 + t.of.roundings * unit + t.of.cut,
                      of_up = gated ? each * up.magnitude : 0;
         bound += slope * each * product.magnitude * (fabs((double)through) + of_up) +
                  fabs((double)activated) * of_up;
     }
-    double share = !isfinite(value) ? INFINITY : off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
-    r->elements++;
-    r->wrong += !(share <= 1);
-    r->difference2 += isfinite(value) ? off * off : INFINITY;
-    r->reference2 += (double)reference * reference;
-    if (r->elements == 1 || share > r->worst) {
-        r->worst = share;
-        r->worst_row = row;
-        r->worst_col = col;
-        r->worst_value = value;
-        r->worst_reference = reference;
-    }
+    double share = off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
+    check_add(r, row, col, value, reference, share);
 }
 
 /* results: one of each block, of the elements that it has made. */
@@ -124,11 +112,11 @@ static __global__ void check_tile(const struct gemm_tensors t, struct check_resu
     uint64_t row = blockIdx.x / tiles * TILE, col = blockIdx.x % tiles * TILE;
     uint32_t down = threadIdx.x / (TILE / SIDE), right = threadIdx.x % (TILE / SIDE);
     struct gemm_product made[2][SIDE][SIDE] = {};
-    for (uint32_t run = 0; run < t.n / t.across; run++)
+    for (uint32_t run = 0; run < t.of.n / t.across; run++)
         for (uint32_t product = 0; product < t.products; product++)
-            for (uint64_t depth = 0; depth < t.k; depth += DEPTH) {
+            for (uint64_t depth = 0; depth < t.of.k; depth += DEPTH) {
                 __syncthreads();
-                if (t.a_wide)
+                if (t.of.a_wide)
                     gemm_load_wide(slice, t, row, col, depth);
                 else
                     gemm_load(slice, t, product, row, col + run * t.across, depth);
@@ -147,92 +135,69 @@ static __global__ void check_tile(const struct gemm_tensors t, struct check_resu
     for (uint32_t i = 0; i < SIDE; i++)
         for (uint32_t j = 0; j < SIDE; j++) {
             uint64_t r = row + down + i * (TILE / SIDE), c = col + right + j * (TILE / SIDE);
-            if (r < t.m && c < t.across)
+            if (r < t.of.m && c < t.across)
                 gemm_judge(&mine, t, r, c, made[0][i][j], made[1][i][j]);
         }
     found[threadIdx.x] = mine;
     __syncthreads();
     if (threadIdx.x)
         return;
-    for (uint32_t i = 1; i < THREADS; i++) {
-        const struct check_result *f = &found[i];
-        if (f->elements && !(f->worst <= mine.worst)) {
-            mine.worst = f->worst;
-            mine.worst_row = f->worst_row;
-            mine.worst_col = f->worst_col;
-            mine.worst_value = f->worst_value;
-            mine.worst_reference = f->worst_reference;
-        }
-        mine.elements += f->elements;
-        mine.wrong += f->wrong;
-        mine.difference2 += f->difference2;
-        mine.reference2 += f->reference2;
-    }
+    for (uint32_t i = 1; i < THREADS; i++)
+        check_join(&mine, &found[i]);
     results[blockIdx.x] = mine;
-}
-
-static void *gemm_alloc(uint64_t bytes, int *err)
-{
-    void *p = NULL;
-    if (!*err && cudaMalloc(&p, bytes) != cudaSuccess) {
-        cudaGetLastError(); /* no later call is to be blamed for it */
-        *err = -ENOMEM;
-    }
-    return p;
 }
 
 static int gemm_make(const struct check_gemm_gpu *g, uint16_t *a, uint16_t *b)
 {
-    const void *from_a = g->a_wide ? (const void *)g->a_wide : g->a,
-               *from_b = g->a_wide ? (const void *)g->b_wide : g->b;
-    const uint64_t element = g->a_wide ? sizeof *g->a_wide : sizeof *g->a;
+    const struct check_gemm *of = &g->of;
+    const void *from_a = of->a_wide ? (const void *)of->a_wide : of->a,
+               *from_b = of->a_wide ? (const void *)of->b_wide : of->b;
+    const uint64_t element = of->a_wide ? sizeof *of->a_wide : sizeof *of->a;
     int err = 0;
     if (from_a)
-        return cudaMemcpy(a, from_a, g->m * g->k * element, cudaMemcpyHostToDevice) ==
+        return cudaMemcpy(a, from_a, of->m * of->k * element, cudaMemcpyHostToDevice) ==
                            cudaSuccess &&
-                       cudaMemcpy(b, from_b, g->k * g->n * element, cudaMemcpyHostToDevice) ==
+                       cudaMemcpy(b, from_b, of->k * of->n * element, cudaMemcpyHostToDevice) ==
                            cudaSuccess
                    ? 0
                    : -EIO;
     for (uint32_t i = 0; i < g->products && !err; i++) {
-        err = gpu_fill_half(g->element, a + i * g->m * g->k, g->a_key, g->a_first + i * g->a_step,
-                            g->m * g->k, 0);
+        err = gpu_fill_half(of->element, a + i * of->m * of->k, g->a_key,
+                            g->a_first + i * g->a_step, of->m * of->k, 0);
         if (!err)
-            err = gpu_fill_half(g->element, b + i * g->k * g->n, g->b_keys[i], 0, g->k * g->n, 0);
+            err = gpu_fill_half(of->element, b + i * of->k * of->n, g->b_keys[i], 0, of->k * of->n,
+                                0);
     }
     return err;
 }
 
 int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
 {
-    const uint64_t across = epilogue_columns(g->epilogue, g->n);
-    uint64_t tiles = (g->m + TILE - 1) / TILE * ((across + TILE - 1) / TILE);
-    uint64_t c_bytes = g->m * across * sizeof *g->c;
-    const uint64_t element = g->a_wide ? sizeof *g->a_wide : sizeof *g->a;
-    int err = 0;
-    uint16_t *a = (uint16_t *)gemm_alloc(g->products * g->m * g->k * element, &err);
-    uint16_t *b = (uint16_t *)gemm_alloc(g->products * g->k * g->n * element, &err);
-    uint16_t *c = (uint16_t *)gemm_alloc(c_bytes, &err);
-    uint16_t *bias = (uint16_t *)gemm_alloc(g->n * sizeof *bias, &err);
-    struct check_result *found = (struct check_result *)gemm_alloc(tiles * sizeof *found, &err);
+    const struct check_gemm *of = &g->of;
+    const uint64_t across = epilogue_columns(of->epilogue, of->n);
+    uint64_t tiles = (of->m + TILE - 1) / TILE * ((across + TILE - 1) / TILE);
+    uint64_t c_bytes = of->m * across * sizeof *of->c;
+    const uint64_t element = of->a_wide ? sizeof *of->a_wide : sizeof *of->a;
+    struct gpu_memory memory = {};
+    uint16_t *a = (uint16_t *)gpu_take(&memory, NULL, g->products * of->m * of->k * element);
+    uint16_t *b = (uint16_t *)gpu_take(&memory, NULL, g->products * of->k * of->n * element);
+    const uint16_t *c = (const uint16_t *)gpu_take(&memory, of->c, c_bytes);
+    const uint16_t *bias = (const uint16_t *)gpu_take(&memory, of->bias, of->n * sizeof *bias);
+    struct check_result *found =
+        (struct check_result *)gpu_take(&memory, NULL, tiles * sizeof *found);
     struct check_result *host = (struct check_result *)malloc(tiles * sizeof *host);
-    if (!host)
-        err = -ENOMEM;
-    if (!err && cudaMemcpy(c, g->c, c_bytes, cudaMemcpyHostToDevice) != cudaSuccess)
-        err = -EIO;
-    if (!err && g->bias &&
-        cudaMemcpy(bias, g->bias, g->n * sizeof *bias, cudaMemcpyHostToDevice) != cudaSuccess)
-        err = -EIO;
-    if (!err)
-        err = gemm_make(g, a, b);
+    int err = host ? memory.err : -ENOMEM;
+    err = err ? err : gemm_make(g, a, b);
     if (!err) {
-        struct gemm_tensors t = {
-            a,           b,     c,      bias,        NULL,         NULL,       g->m,
-            g->n,        g->k,  across, g->products, g->roundings, g->element, g->b_transposed,
-            g->epilogue, g->cut};
-        if (g->a_wide) {
-            t.a_wide = (const float *)a;
-            t.b_wide = (const float *)b;
+        struct gemm_tensors t = {*of, across, g->products};
+        t.of.c = c;
+        t.of.bias = bias;
+        if (of->a_wide) {
+            t.of.a_wide = (const float *)a;
+            t.of.b_wide = (const float *)b;
+        } else {
+            t.of.a = a;
+            t.of.b = b;
         }
         cudaLaunchConfig_t config = {};
         config.gridDim = dim3((unsigned)tiles);
@@ -243,14 +208,10 @@ int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
     }
     for (uint64_t i = 0; i < tiles && !err; i++) {
         host[i].frobenius =
-            (g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS) * check_share(g->element);
+            (of->frobenius > 0 ? of->frobenius : CHECK_FROBENIUS) * check_share(of->element);
         check_join(result, &host[i]);
     }
-    cudaFree(a);
-    cudaFree(b);
-    cudaFree(c);
-    cudaFree(bias);
-    cudaFree(found);
+    gpu_give_back(&memory);
     free(host);
     return err;
 }

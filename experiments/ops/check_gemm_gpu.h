@@ -12,20 +12,11 @@ extern "C" {
  * r-th A is m * k elements of the tensor of a_key from a_first + r * a_step on, the r-th B all of
  * the tensor of b_keys[r]. These numbers are multiples of 4. */
 struct check_gemm_gpu {
-    uint32_t element; /* MK_BF16 or MK_FP16, of all that has 16 bits */
-    uint64_t m, n, k; /* of one product */
-    uint32_t products;
+    /* of one product, in host memory. Without A and B they are made by keys; without a residual */
+    struct check_gemm of;
+    uint32_t products; /* 1 where A and B are there; wide ones have B as [n, k] */
     uint64_t a_key, a_first, a_step;
     const uint64_t *b_keys; /* [products] */
-    /* of one product, in host memory, instead of those made by keys; or both NULL */
-    const uint16_t *a, *b;
-    const float *a_wide, *b_wide; /* in place of both; B is [n, k] */
-    const uint16_t *c;            /* [m, n], host memory */
-    const uint16_t *bias;         /* [n], host memory, where the epilogue has one */
-    uint32_t epilogue;            /* bits of enum mk_epilogue */
-    int b_transposed;
-    uint32_t roundings;    /* as in struct check_gemm */
-    double frobenius, cut; /* ... too */
 };
 
 /* Checks every element by the bounds of check.h, with fp32 sums of |a||b| and, as there, adds to

@@ -237,42 +237,10 @@ static __global__ void layer_judge(const struct layer l, struct check_result *re
         double bound = l.y_off[i] + (double)(l.k + 1) * FP32 * l.y_size[i];
         bound += l.links ? l.links * E4M3_LEAST * largest(l, i) : 0;
         bound += BF16 * (fabs((double)reference) + bound);
-        double share = !isfinite(value) ? INFINITY
-                       : off == 0       ? 0
-                       : bound > 0      ? off / bound
-                                        : INFINITY;
-        mine.elements++;
-        mine.wrong += !(share <= 1);
-        mine.difference2 += isfinite(value) ? off * off : INFINITY;
-        mine.reference2 += (double)reference * reference;
-        if (mine.elements == 1 || share > mine.worst) {
-            mine.worst = share;
-            mine.worst_row = i / l.h;
-            mine.worst_col = i % l.h;
-            mine.worst_value = value;
-            mine.worst_reference = reference;
-        }
+        double share = off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
+        check_add(&mine, i / l.h, i % l.h, value, reference, share);
     }
     results[blockIdx.x * THREADS + threadIdx.x] = mine;
-}
-
-/* GPU memory, from `from` or zeros; in `all`, to be freed. NULL: there is none, and *err says so.
- */
-static void *layer_alloc(void **all, uint32_t *count, const void *from, uint64_t bytes, int *err)
-{
-    void *p = NULL;
-    if (*err)
-        return NULL;
-    if (cudaMalloc(&p, bytes ? bytes : 4) != cudaSuccess) {
-        cudaGetLastError(); /* no later call is to be blamed for it */
-        *err = -ENOMEM;
-        return NULL;
-    }
-    all[(*count)++] = p;
-    if ((from ? cudaMemcpy(p, from, bytes, cudaMemcpyHostToDevice)
-              : cudaMemsetAsync(p, 0, bytes, 0)) != cudaSuccess)
-        *err = -EIO;
-    return p;
 }
 
 template <class... parameters>
@@ -327,8 +295,7 @@ static int layer_expert(const struct check_moe_ffn *c, struct layer *l, uint32_t
     l->crosses = (mk_local_of(&c->topo, at) != mk_local_of(&c->topo, c->topo.rank)) +
                  (mk_node_of(&c->topo, at) != mk_node_of(&c->topo, c->topo.rank));
     err = gpu_fill((uint16_t *)l->b1, of->key[0], of->first[0], 2 * size, 0);
-    if (!err)
-        err = gpu_fill((uint16_t *)l->b2, of->key[1], of->first[1], size, 0);
+    err = err ? err : gpu_fill((uint16_t *)l->b2, of->key[1], of->first[1], size, 0);
     if (!err && l->fp8)
         err = layer_quantize_factor(&l->f1, l->b1, 2);
     if (!err && l->fp8)
@@ -346,14 +313,14 @@ static int layer_expert(const struct check_moe_ffn *c, struct layer *l, uint32_t
 }
 
 static void layer_alloc_factor(struct factor *f, uint64_t count, uint64_t n, uint64_t k,
-                               void **memory, uint32_t *used, int *err)
+                               struct gpu_memory *memory)
 {
     f->n = n;
     f->k = k;
     f->pitch = mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4);
-    f->codes = (uint8_t *)layer_alloc(memory, used, NULL, count * n * k, err);
-    f->scales = (float *)layer_alloc(
-        memory, used, NULL, count * mk_ceil_div(n, MK_SCALE_BLOCK) * f->pitch * sizeof(float), err);
+    f->codes = (uint8_t *)gpu_take(memory, NULL, count * n * k);
+    f->scales = (float *)gpu_take(
+        memory, NULL, count * mk_ceil_div(n, MK_SCALE_BLOCK) * f->pitch * sizeof(float));
 }
 
 int check_moe_ffn_gpu(const struct check_moe_ffn *c,
@@ -365,10 +332,9 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
     const struct mk_moe *m = &c->problem;
     uint64_t all = m->tokens * m->k, out = m->tokens * m->hidden,
              panel = (uint64_t)PANEL_ROWS * m->inner * sizeof(float);
-    uint32_t *host = (uint32_t *)malloc(all * sizeof *host), count = 0;
+    uint32_t *host = (uint32_t *)malloc(all * sizeof *host);
     struct check_result *found = (struct check_result *)malloc(RESULTS * sizeof *found);
-    int err = host && found ? 0 : -ENOMEM;
-    void *memory[20];
+    struct gpu_memory memory = {};
     struct layer l = {};
     l.judged = m->tokens - c->behind;
     l.k = m->k;
@@ -379,34 +345,34 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
     l.fp8 = c->fp8;
     l.cut = (float)c->cut;
     l.links = c->back_fp8 ? check_moe_ffn_links(c) : 0;
-    const void *x = layer_alloc(memory, &count, c->x,
-                                c->fp8 ? m->tokens * quantize_record(m->hidden) : out * 2, &err);
+    const void *x =
+        gpu_take(&memory, c->x, c->fp8 ? m->tokens * quantize_record(m->hidden) : out * 2);
     l.x = (const uint16_t *)x;
     l.records = (const uint8_t *)x;
     if (c->fp8) {
-        layer_alloc_factor(&l.f1, 2, l.inner, l.h, memory, &count, &err);
-        layer_alloc_factor(&l.f2, 1, l.h, l.inner, memory, &count, &err);
+        layer_alloc_factor(&l.f1, 2, l.inner, l.h, &memory);
+        layer_alloc_factor(&l.f2, 1, l.h, l.inner, &memory);
     }
-    l.result = (const uint16_t *)layer_alloc(memory, &count, c->y, out * 2, &err);
-    l.weights = (const float *)layer_alloc(memory, &count, c->weights, all * 4, &err);
-    l.b1 = (const uint16_t *)layer_alloc(memory, &count, NULL, l.h * l.inner * 4, &err);
-    l.b2 = (const uint16_t *)layer_alloc(memory, &count, NULL, l.h * l.inner * 2, &err);
-    uint32_t *places = (uint32_t *)layer_alloc(memory, &count, NULL, PANEL_ROWS * 4, &err);
+    l.result = (const uint16_t *)gpu_take(&memory, c->y, out * 2);
+    l.weights = (const float *)gpu_take(&memory, c->weights, all * 4);
+    l.b1 = (const uint16_t *)gpu_take(&memory, NULL, l.h * l.inner * 4);
+    l.b2 = (const uint16_t *)gpu_take(&memory, NULL, l.h * l.inner * 2);
+    uint32_t *places = (uint32_t *)gpu_take(&memory, NULL, PANEL_ROWS * 4);
     l.places = places;
-    l.acted = (float *)layer_alloc(memory, &count, NULL, panel, &err);
-    l.off = (float *)layer_alloc(memory, &count, NULL, panel, &err);
-    l.y = (float *)layer_alloc(memory, &count, NULL, out * 4, &err);
-    l.y_off = (float *)layer_alloc(memory, &count, NULL, out * 4, &err);
-    l.y_size = (float *)layer_alloc(memory, &count, NULL, out * 4, &err);
+    l.acted = (float *)gpu_take(&memory, NULL, panel);
+    l.off = (float *)gpu_take(&memory, NULL, panel);
+    l.y = (float *)gpu_take(&memory, NULL, out * 4);
+    l.y_off = (float *)gpu_take(&memory, NULL, out * 4);
+    l.y_size = (float *)gpu_take(&memory, NULL, out * 4);
     struct check_result *results =
-        (struct check_result *)layer_alloc(memory, &count, NULL, RESULTS * sizeof *results, &err);
+        (struct check_result *)gpu_take(&memory, NULL, RESULTS * sizeof *results);
+    int err = host && found ? memory.err : -ENOMEM;
     for (uint32_t expert = 0; expert < m->experts && !err; expert++) {
         struct check_moe_ffn_expert of;
         where(c->context, expert, &of);
         err = layer_expert(c, &l, places, host, expert, &of);
     }
-    if (!err)
-        err = layer_launch(layer_judge, BLOCKS, l, results);
+    err = err ? err : layer_launch(layer_judge, BLOCKS, l, results);
     if (!err &&
         cudaMemcpy(found, results, RESULTS * sizeof *found, cudaMemcpyDeviceToHost) != cudaSuccess)
         err = -EIO;
@@ -415,8 +381,7 @@ int check_moe_ffn_gpu(const struct check_moe_ffn *c,
         if (found[i].elements)
             check_join(result, &found[i]);
     }
-    while (count)
-        cudaFree(memory[--count]);
+    gpu_give_back(&memory);
     free(host);
     free(found);
     return err;

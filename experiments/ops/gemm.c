@@ -27,65 +27,44 @@ struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, u
     return (struct run_source){.key = run_data_key(d, 1 + world + rank, launch)};
 }
 
-/* The bias among the arguments; NULL: there is none. */
-static const void *gemm_bias(const struct mk_problem *q, const void *const arguments[RUN_ARGUMENTS])
+/* Where the sum is: C, or the new residual of a normed C. */
+static const void *gemm_sum(const struct mk_problem *q, const struct run_checked *it)
 {
-    return q->epilogue & MK_EPILOGUE_BIAS ? arguments[op_bias_argument(q)] : NULL;
-}
-
-/* The residual; NULL: there is none. And where the sum is: C, or the new residual of a normed C. */
-static const void *gemm_residual(const struct mk_problem *q,
-                                 const void *const arguments[RUN_ARGUMENTS])
-{
-    return q->epilogue & MK_EPILOGUE_ROWS ? arguments[op_residual_argument(q)] : NULL;
-}
-
-static const void *gemm_sum(const struct mk_problem *q, const void *const arguments[RUN_ARGUMENTS])
-{
-    return arguments[q->epilogue & MK_EPILOGUE_RMSNORM ? op_residual_argument(q) + 2 : 2];
+    return it->arguments[q->epilogue & MK_EPILOGUE_RMSNORM ? op_residual_argument(q) + 2 : 2];
 }
 
 /* Of an rmsnorm: `rows` rows of C, from the new residual. */
-static void gemm_check_normed(const struct mk_problem *q,
-                              const void *const arguments[RUN_ARGUMENTS], uint64_t rows,
-                              struct check_result *result)
+static void gemm_check_normed(const struct mk_problem *q, const struct run_checked *it,
+                              uint64_t rows)
 {
     const struct check_norm n = {.element = plan_element(q),
                                  .m = rows,
                                  .n = q->n,
-                                 .rows = gemm_sum(q, arguments),
-                                 .weight = arguments[op_residual_argument(q) + 1],
-                                 .normed = arguments[2],
+                                 .rows = gemm_sum(q, it),
+                                 .weight = it->arguments[op_residual_argument(q) + 1],
+                                 .normed = it->arguments[2],
                                  .eps = (double)q->eps};
-    check_norm(&n, result);
+    check_norm(&n, it->result);
 }
 
-/* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain). */
-static int gemm_check_gpu(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                          uint64_t launch, int gathers, int scatters, uint32_t roundings,
-                          struct check_result *result)
+/* What a GPU computed, a GPU checks, from the keys of the inputs (run_data_plain): g, without A and
+ * B. first: of C's rows. */
+static int gemm_check_gpu(const struct run_data *d, const struct run_checked *it,
+                          struct check_gemm g, uint64_t first, int gathers)
 {
     const struct mk_problem *q = &d->job->problem;
-    uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
-    uint64_t rows = scatters ? q->m / world : q->m, keys[MK_MAX_RANKS];
+    uint32_t world = mk_world(&q->topo);
+    uint64_t keys[MK_MAX_RANKS];
     for (uint32_t i = 0; i < world; i++)
-        keys[i] = run_data_key(d, 1 + (gathers ? me : i), launch);
-    const struct check_gemm_gpu g = {.element = plan_element(q),
-                                     .m = rows,
-                                     .n = q->n,
-                                     .k = q->k,
-                                     .products = gathers ? 1 : world,
-                                     .a_key = run_data_key(d, 0, launch),
-                                     .a_first = scatters ? me * rows * q->k : 0,
-                                     .a_step = q->m * q->k,
-                                     .b_keys = keys,
-                                     .c = arguments[2],
-                                     .bias = gemm_bias(q, arguments),
-                                     .epilogue = q->epilogue,
-                                     .b_transposed = q->b_transposed,
-                                     .roundings = roundings,
-                                     .frobenius = roundings ? CHECK_FAST : 0};
-    return check_gemm_gpu(&g, result);
+        keys[i] = run_data_key(d, 1 + (gathers ? d->job->identity.rank : i), it->launch);
+    g.k = q->k;
+    const struct check_gemm_gpu on_gpu = {.of = g,
+                                          .products = gathers ? 1 : world,
+                                          .a_key = run_data_key(d, 0, it->launch),
+                                          .a_first = first * q->k,
+                                          .a_step = q->m * q->k,
+                                          .b_keys = keys};
+    return check_gemm_gpu(&on_gpu, it->result);
 }
 
 /* ---- FP8 ---- */
@@ -194,9 +173,8 @@ static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t laun
 }
 
 /* What run_check_gemm checks, of rows of C from `first` on; g has all but A and B. */
-static int gemm_check_fp8(const struct run_data *d, struct check_gemm g, uint64_t first,
-                          uint64_t launch, const struct check_pace *pace,
-                          struct check_result *result, int gathers)
+static int gemm_check_fp8(const struct run_data *d, const struct run_checked *it,
+                          struct check_gemm g, uint64_t first, int gathers)
 {
     const struct mk_problem *q = &d->job->problem;
     const uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
@@ -204,17 +182,16 @@ static int gemm_check_fp8(const struct run_data *d, struct check_gemm g, uint64_
     float *a = malloc(g.m * depth * sizeof *a), *b = malloc(q->n * depth * sizeof *b);
     int status = a && b ? 0 : -ENOMEM, cuda = q->exec == MK_EXEC_CUDA;
     for (uint32_t rank = 0; rank < world && !status; rank++, spawn_beat())
-        status = gathers ? gemm_widen_fp8(d, rank, launch, 0, shard, depth,
+        status = gathers ? gemm_widen_fp8(d, rank, it->launch, 0, shard, depth,
                                           a + rank * shard * depth, rank == me ? b : NULL)
-                         : gemm_widen_fp8(d, rank, launch, first, g.m, depth, a + rank * q->k,
+                         : gemm_widen_fp8(d, rank, it->launch, first, g.m, depth, a + rank * q->k,
                                           b + rank * q->k);
     g.a_wide = a;
     g.b_wide = b;
     if (cuda && !g.roundings)
         g.frobenius = CHECK_FP8;
     g.cut = cuda ? CHECK_FP8_CUT : 0;
-    if (!status)
-        status = check_gemm(&g, pace, result);
+    status = status ? status : check_gemm(&g, it->pace, it->result);
     free(a);
     free(b);
     return status;
@@ -222,11 +199,11 @@ static int gemm_check_fp8(const struct run_data *d, struct check_gemm g, uint64_
 
 /* One product is the reference: where ranks are summed over, every rank's A stands side by side,
  * and every rank's B below one another. */
-int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                   uint64_t launch, const struct check_pace *pace, struct check_result *result,
-                   int gathers, int scatters)
+int run_check_gemm(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_problem *q = &d->job->problem;
+    const enum run_collective collective = run_op_of(q->op)->collective;
+    const int gathers = collective == RUN_ALL_GATHER, scatters = collective == RUN_REDUCE_SCATTER;
     uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
     uint64_t shard = q->m / world, rows = scatters ? shard : q->m,
              depth = gathers ? q->k : world * q->k;
@@ -234,43 +211,44 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
     /* Fast: each rank's product is rounded (one rounding of the whole, as they add up), then each
      * of the world - 1 sums in any order, and a node's sum perhaps once more on its way out. */
     uint32_t roundings = !gathers && !q->deterministic ? world + 1 : 0;
-    struct check_gemm g = {.element = plan_element(q),
-                           .m = rows,
-                           .n = q->n,
-                           .k = depth,
-                           .c = gemm_sum(q, arguments),
-                           .bias = gemm_bias(q, arguments),
-                           .residual = gemm_residual(q, arguments),
-                           .epilogue = q->epilogue,
-                           .b_transposed = q->b_transposed,
-                           .roundings = roundings,
-                           .frobenius = roundings ? CHECK_FAST : 0};
+    struct check_gemm g = {
+        .element = plan_element(q),
+        .m = rows,
+        .n = q->n,
+        .k = depth,
+        .c = gemm_sum(q, it),
+        .bias = q->epilogue & MK_EPILOGUE_BIAS ? it->arguments[op_bias_argument(q)] : NULL,
+        .residual = q->epilogue & MK_EPILOGUE_ROWS ? it->arguments[op_residual_argument(q)] : NULL,
+        .epilogue = q->epilogue,
+        .b_transposed = q->b_transposed,
+        .roundings = roundings,
+        .frobenius = roundings ? CHECK_FAST : 0};
     if (q->fp8)
-        return gemm_check_fp8(d, g, first, launch, pace, result, gathers);
+        return gemm_check_fp8(d, it, g, first, gathers);
     if (d->cuda && check_gemm_gpu && !g.residual)
-        return gemm_check_gpu(d, arguments, launch, gathers, scatters, roundings, result);
+        return gemm_check_gpu(d, it, g, first, gathers);
     uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
     int status = -ENOMEM;
     if (!a || (!b && !gathers))
         goto out;
     for (uint32_t rank = 0; rank < world; rank++) {
         if (gathers) {
-            run_data_input(d, 0, rank, launch, 0, shard * q->k, a + rank * shard * q->k);
+            run_data_input(d, 0, rank, it->launch, 0, shard * q->k, a + rank * shard * q->k);
             continue;
         }
         for (uint64_t row = 0; row < rows; row++)
-            run_data_input(d, 0, rank, launch, (first + row) * q->k, q->k,
+            run_data_input(d, 0, rank, it->launch, (first + row) * q->k, q->k,
                            a + row * depth + rank * q->k);
         if (!q->b_transposed)
-            run_data_input(d, 1, rank, launch, 0, q->k * q->n, b + rank * q->k * q->n);
+            run_data_input(d, 1, rank, it->launch, 0, q->k * q->n, b + rank * q->k * q->n);
         for (uint64_t col = 0; q->b_transposed && col < q->n; col++)
-            run_data_input(d, 1, rank, launch, col * q->k, q->k, b + col * depth + rank * q->k);
+            run_data_input(d, 1, rank, it->launch, col * q->k, q->k, b + col * depth + rank * q->k);
     }
     g.a = a;
-    g.b = gathers ? arguments[1] : b;
-    status = check_gemm(&g, pace, result);
+    g.b = gathers ? it->arguments[1] : b;
+    status = check_gemm(&g, it->pace, it->result);
     if (!status && q->epilogue & MK_EPILOGUE_RMSNORM)
-        gemm_check_normed(q, arguments, rows, result);
+        gemm_check_normed(q, it, rows);
 out:
     free(a);
     free(b);

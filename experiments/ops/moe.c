@@ -158,6 +158,19 @@ void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, 
         moe_make_weights(d, d->job->identity.rank, launch, to);
 }
 
+void run_spoil_rows(const struct run_data *d, uint64_t slot, uint32_t argument, uint64_t row_bytes)
+{
+    const struct mk_problem *q = &d->job->plan.problem;
+    uint8_t *rows = run_data_at(d, slot, argument);
+    uint32_t *counts = run_data_at(d, slot, argument + 1);
+    for (uint64_t i = 0; i < q->moe.experts / mk_world(&q->topo); i++)
+        if (counts[2 * i + 1]) {
+            rows[((uint64_t)counts[2 * i] + counts[2 * i + 1]) * row_bytes - 1] ^= 0x40;
+            return;
+        }
+    counts[0] ^= 0x4000;
+}
+
 /* ---- FP8 ---- */
 
 struct run_source run_moe_source(const struct run_data *d, uint32_t argument, uint32_t rank,

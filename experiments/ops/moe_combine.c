@@ -57,22 +57,21 @@ static void moe_combine_check_token(const struct run_data *d, uint64_t token, co
     }
 }
 
-static int moe_combine_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                             uint64_t launch, const struct check_pace *pace,
-                             struct check_result *result)
+static int moe_combine_check(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_problem *q = &d->job->plan.problem;
     const struct mk_moe *m = &q->moe;
     const uint64_t world = mk_world(&q->topo), h = m->hidden, places = m->tokens * m->k,
                    own = d->job->identity.rank * places;
-    const float *weights = arguments[2];
+    const float *weights = it->arguments[2];
     uint32_t *ids = malloc(world * places * sizeof *ids);
     uint64_t *rows = malloc(world * places * sizeof *rows);
     uint16_t *row = malloc(h * sizeof *row);
     double *sum = malloc(2 * h * sizeof *sum), *size = sum + h;
     struct check_result mine = {.frobenius = CHECK_FAST};
-    int status = ids && rows && row && sum ? moe_combine_find_rows(d, launch, ids, rows) : -ENOMEM;
-    const uint64_t made = run_data_tokens(d, d->job->identity.rank, launch);
+    int status =
+        ids && rows && row && sum ? moe_combine_find_rows(d, it->launch, ids, rows) : -ENOMEM;
+    const uint64_t made = run_data_tokens(d, d->job->identity.rank, it->launch);
     mine.nothing = !made;
     for (uint64_t token = 0; token < made && !status; token++) {
         for (uint64_t col = 0; col < h; col++)
@@ -81,7 +80,7 @@ static int moe_combine_check(const struct run_data *d, const void *const argumen
             uint32_t expert = ids[own + at];
             if (expert >= m->experts)
                 continue;
-            run_data_input(d, 0, (uint32_t)(expert / (m->experts / world)), launch,
+            run_data_input(d, 0, (uint32_t)(expert / (m->experts / world)), it->launch,
                            rows[own + at] * h, h, row);
             for (uint64_t col = 0; col < h; col++) {
                 double term = (double)weights[at] * (double)mk_bf16_to_float(row[col]);
@@ -89,11 +88,11 @@ static int moe_combine_check(const struct run_data *d, const void *const argumen
                 size[col] += fabs(term);
             }
         }
-        moe_combine_check_token(d, token, sum, size, arguments[3], &mine);
+        moe_combine_check_token(d, token, sum, size, it->arguments[3], &mine);
         spawn_beat();
     }
     if (!status)
-        check_join(result, &mine);
+        check_join(it->result, &mine);
     free(ids);
     free(rows);
     free(row);
@@ -101,13 +100,5 @@ static int moe_combine_check(const struct run_data *d, const void *const argumen
     return status;
 }
 
-/* Sums go back, and each waits for what it adds. */
-static uint64_t moe_combine_records(const struct mk_plan *plan)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    return (3 * t->nodes + 2 * mk_world(t)) * m->tokens * m->k + 2 * mk_world(t);
-}
-
 const struct run_op run_op_moe_combine = {
-    .make = run_make_moe, .check = moe_combine_check, .records = moe_combine_records, .routed = 1};
+    .make = run_make_moe, .check = moe_combine_check, .records = 2, .routed = 1};

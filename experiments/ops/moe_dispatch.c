@@ -47,24 +47,22 @@ static void moe_dispatch_check_row(const struct run_data *d, uint64_t row, const
 }
 
 /* Ranks have different work: they do not meet, so there is nothing to pace. */
-static int moe_dispatch_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                              uint64_t launch, const struct check_pace *pace,
-                              struct check_result *result)
+static int moe_dispatch_check(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_problem *q = &d->job->plan.problem;
     const struct mk_moe *m = &q->moe;
     const uint64_t world = mk_world(&q->topo), bytes = moe_dispatch_row_bytes(q),
                    each = m->experts / world, all = world * m->tokens;
-    const uint32_t *said = arguments[MOE_DISPATCH_COUNTS];
-    const uint8_t *rows = arguments[MOE_DISPATCH_ROWS];
+    const uint32_t *said = it->arguments[MOE_DISPATCH_COUNTS];
+    const uint8_t *rows = it->arguments[MOE_DISPATCH_ROWS];
     uint8_t *x = malloc(all * bytes);
     uint32_t *ids = malloc(all * m->k * sizeof *ids);
     uint64_t first = 0, count;
     int status = x && ids ? 0 : -ENOMEM;
     for (uint32_t rank = 0; rank < world && !status; rank++) {
-        run_data_input(d, MOE_DISPATCH_X, rank, launch, 0, m->tokens * bytes / 2,
+        run_data_input(d, MOE_DISPATCH_X, rank, it->launch, 0, m->tokens * bytes / 2,
                        (uint16_t *)(void *)(x + rank * m->tokens * bytes));
-        run_data_kept_ids(d, rank, launch, ids + rank * m->tokens * m->k);
+        run_data_kept_ids(d, rank, it->launch, ids + rank * m->tokens * m->k);
     }
     for (uint64_t local = 0; local < each && !status; local++) {
         count = 0;
@@ -72,11 +70,11 @@ static int moe_dispatch_check(const struct run_data *d, const void *const argume
             if (ids[i] == d->job->identity.rank * each + local) {
                 if (first + count < q->m)
                     moe_dispatch_check_row(d, first + count, rows + (first + count) * bytes,
-                                           x + i / m->k * bytes, result);
+                                           x + i / m->k * bytes, it->result);
                 count++;
             }
-        result->elements += 2; /* what is said of it counts, too */
-        result->wrong += (said[2 * local] != first) + (said[2 * local + 1] != count);
+        it->result->elements += 2; /* what is said of it counts, too */
+        it->result->wrong += (said[2 * local] != first) + (said[2 * local + 1] != count);
         first += mk_round_up(count, q->tuning.tile_m);
         spawn_beat();
     }
@@ -85,32 +83,14 @@ static int moe_dispatch_check(const struct run_data *d, const void *const argume
     return status;
 }
 
-/* The last element of the first expert that has rows: behind those it has, nothing is checked. */
 static void moe_dispatch_spoil(const struct run_data *d, uint64_t slot)
 {
-    const struct mk_problem *q = &d->job->plan.problem;
-    uint32_t *counts = run_data_at(d, slot, MOE_DISPATCH_COUNTS);
-    uint8_t *rows = run_data_at(d, slot, MOE_DISPATCH_ROWS);
-    for (uint64_t i = 0; i < q->moe.experts / mk_world(&q->topo); i++)
-        if (counts[2 * i + 1]) {
-            rows[((uint64_t)counts[2 * i] + counts[2 * i + 1]) * moe_dispatch_row_bytes(q) - 1] ^=
-                0x40;
-            return;
-        }
-    counts[0] ^= 0x4000;
-}
-
-/* Every row is moved and told by itself, and taken to its place. */
-static uint64_t moe_dispatch_records(const struct mk_plan *plan)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    return (3 * t->nodes + mk_world(t)) * m->tokens * m->k + 2 * mk_world(t);
+    run_spoil_rows(d, slot, MOE_DISPATCH_ROWS, moe_dispatch_row_bytes(&d->job->plan.problem));
 }
 
 const struct run_op run_op_moe_dispatch = {.source = moe_dispatch_source,
                                            .make = moe_dispatch_make,
                                            .check = moe_dispatch_check,
                                            .spoil = moe_dispatch_spoil,
-                                           .records = moe_dispatch_records,
+                                           .records = 1,
                                            .routed = 1};

@@ -36,12 +36,19 @@ static void moe_dispatch_gemm_make(const struct run_data *d, uint32_t argument, 
                          argument == MOE_ARGUMENT_B ? NULL : (float *)to + i * scales);
 }
 
+static int moe_check_product(const struct run_data *d, const struct check_gemm *g,
+                             struct check_result *result)
+{
+    const struct check_gemm_gpu on_gpu = {.of = *g, .products = 1};
+    return d->cuda && check_gemm_gpu ? check_gemm_gpu(&on_gpu, result)
+                                     : check_gemm(g, NULL, result);
+}
+
 /* One expert's product, in fp32 as codes and scales say it, against fp64. places: of its `rows`
  * rows, the tokens over all ranks. g has all but A and B. */
-static int moe_check_expert_fp8(const struct run_data *d,
-                                const void *const arguments[RUN_ARGUMENTS], uint32_t local,
-                                const uint8_t *records, const uint64_t *places, struct check_gemm g,
-                                struct check_result *result)
+static int moe_check_expert_fp8(const struct run_data *d, const struct run_checked *it,
+                                uint32_t local, const uint8_t *records, const uint64_t *places,
+                                struct check_gemm g)
 {
     const uint64_t record = quantize_record(g.k),
                    pitch = mk_round_up(mk_ceil_div(g.k, MK_SCALE_BLOCK), 4);
@@ -52,27 +59,16 @@ static int moe_check_expert_fp8(const struct run_data *d,
         dequantize_rows(from, 1, g.k, (const float *)(const void *)(from + g.k), 1, a + row * g.k);
     }
     if (!status)
-        dequantize_blocks((const uint8_t *)arguments[MOE_ARGUMENT_B] + local * g.n * g.k, g.n, g.k,
-                          (const float *)arguments[MOE_ARGUMENT_B_SCALES] +
+        dequantize_blocks((const uint8_t *)it->arguments[MOE_ARGUMENT_B] + local * g.n * g.k, g.n,
+                          g.k,
+                          (const float *)it->arguments[MOE_ARGUMENT_B_SCALES] +
                               local * mk_ceil_div(g.n, MK_SCALE_BLOCK) * pitch,
                           pitch, b);
     g.a_wide = a;
     g.b_wide = b;
     g.frobenius = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8 : 0;
     g.cut = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0;
-    const struct check_gemm_gpu on_gpu = {.m = g.m,
-                                          .n = g.n,
-                                          .k = g.k,
-                                          .products = 1,
-                                          .a_wide = a,
-                                          .b_wide = b,
-                                          .c = g.c,
-                                          .b_transposed = 1,
-                                          .frobenius = g.frobenius,
-                                          .cut = g.cut};
-    if (!status)
-        status = d->cuda && check_gemm_gpu ? check_gemm_gpu(&on_gpu, result)
-                                           : check_gemm(&g, NULL, result);
+    status = status ? status : moe_check_product(d, &g, it->result);
     free(a);
     free(b);
     return status;
@@ -81,14 +77,13 @@ static int moe_check_expert_fp8(const struct run_data *d,
 /* ---- the check ---- */
 
 /* One expert of this rank: its rows as the ids of all ranks say, against one product. */
-static int moe_dispatch_gemm_check_expert(const struct run_data *d,
-                                          const void *const arguments[RUN_ARGUMENTS],
+static int moe_dispatch_gemm_check_expert(const struct run_data *d, const struct run_checked *it,
                                           uint32_t local, const void *x, const uint32_t *ids,
-                                          void *a, uint64_t *next, struct check_result *result)
+                                          void *a, uint64_t *next)
 {
     const struct mk_problem *q = &d->job->plan.problem;
     const struct mk_moe *m = &q->moe;
-    const uint32_t *said = arguments[4];
+    const uint32_t *said = it->arguments[4];
     uint32_t world = mk_world(&q->topo);
     uint64_t rows = 0, expert = d->job->identity.rank * (m->experts / world) + local;
     for (uint64_t i = 0; i < world * m->tokens * m->k; i++)
@@ -97,37 +92,25 @@ static int moe_dispatch_gemm_check_expert(const struct run_data *d,
         else if (ids[i] == expert)
             memcpy((uint16_t *)a + rows++ * m->hidden, (const uint16_t *)x + i / m->k * m->hidden,
                    m->hidden * 2);
-    result->elements += 2; /* what is said of it counts, too */
-    result->wrong += (said[2 * local] != *next) + (said[2 * local + 1] != rows);
+    it->result->elements += 2; /* what is said of it counts, too */
+    it->result->wrong += (said[2 * local] != *next) + (said[2 * local + 1] != rows);
     struct check_gemm g = {.m = rows,
                            .n = m->inner,
                            .k = m->hidden,
                            .a = a,
-                           .b = (const uint16_t *)arguments[1] + local * m->hidden * m->inner,
-                           .c = (const uint16_t *)arguments[3] + *next * m->inner,
+                           .b = (const uint16_t *)it->arguments[1] + local * m->hidden * m->inner,
+                           .c = (const uint16_t *)it->arguments[3] + *next * m->inner,
                            .b_transposed = q->b_transposed};
     *next += mk_round_up(rows, q->tuning.tile_m);
     if (!rows)
         return 0;
     if (q->fp8)
-        return moe_check_expert_fp8(d, arguments, local, x, a, g, result);
-    if (!d->cuda || !check_gemm_gpu)
-        return check_gemm(&g, NULL, result);
-    const struct check_gemm_gpu on_gpu = {.m = g.m,
-                                          .n = g.n,
-                                          .k = g.k,
-                                          .products = 1,
-                                          .a = g.a,
-                                          .b = g.b,
-                                          .c = g.c,
-                                          .b_transposed = g.b_transposed};
-    return check_gemm_gpu(&on_gpu, result);
+        return moe_check_expert_fp8(d, it, local, x, a, g);
+    return moe_check_product(d, &g, it->result);
 }
 
 /* Ranks have different work: they do not meet, so there is nothing to pace. */
-static int moe_dispatch_gemm_check(const struct run_data *d,
-                                   const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
-                                   const struct check_pace *pace, struct check_result *result)
+static int moe_dispatch_gemm_check(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_moe *m = &d->job->problem.moe;
     uint32_t world = mk_world(&d->job->problem.topo);
@@ -140,50 +123,29 @@ static int moe_dispatch_gemm_check(const struct run_data *d,
     int status = x && a && ids ? 0 : -ENOMEM;
     for (uint32_t rank = 0; rank < world && !status; rank++) {
         if (fp8)
-            status = run_moe_records(d, rank, launch, x + rank * m->tokens * token);
+            status = run_moe_records(d, rank, it->launch, x + rank * m->tokens * token);
         else
-            run_data_input(d, 0, rank, launch, 0, m->tokens * m->hidden,
+            run_data_input(d, 0, rank, it->launch, 0, m->tokens * m->hidden,
                            (uint16_t *)(void *)(x + rank * m->tokens * token));
-        run_data_kept_ids(d, rank, launch, ids + rank * m->tokens * m->k);
+        run_data_kept_ids(d, rank, it->launch, ids + rank * m->tokens * m->k);
     }
     for (uint32_t local = 0; local < m->experts / world && !status; local++)
-        status = moe_dispatch_gemm_check_expert(d, arguments, local, x, ids, a, &next, result);
+        status = moe_dispatch_gemm_check_expert(d, it, local, x, ids, a, &next);
     free(x);
     free(a);
     free(ids);
     return status;
 }
 
-/* The last element of the first expert that has rows: behind those it has, nothing is checked. */
-static uint16_t *moe_dispatch_gemm_element_of_expert(const struct run_data *d, uint64_t slot)
-{
-    const struct mk_problem *q = &d->job->plan.problem;
-    const uint32_t *begins = run_data_at(d, slot, 4);
-    for (uint64_t i = 0; i < q->moe.experts / mk_world(&q->topo); i++)
-        if (begins[2 * i + 1])
-            return (uint16_t *)run_data_at(d, slot, 3) +
-                   (begins[2 * i] + (uint64_t)begins[2 * i + 1]) * q->moe.inner - 1;
-    return run_data_at(d, slot, 4); /* no tokens: what is said of the first expert */
-}
-
 static void moe_dispatch_gemm_spoil(const struct run_data *d, uint64_t slot)
 {
-    *moe_dispatch_gemm_element_of_expert(d, slot) ^= 0x4000;
-}
-
-/* Every row is moved and told by itself. */
-static uint64_t moe_dispatch_gemm_records(const struct mk_plan *plan)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    return 3 * t->nodes * m->tokens * m->k + 2 * mk_world(t);
+    run_spoil_rows(d, slot, 3, d->job->plan.problem.moe.inner * 2);
 }
 
 const struct run_op run_op_moe_dispatch_gemm = {.source = run_moe_source,
                                                 .make = moe_dispatch_gemm_make,
                                                 .check = moe_dispatch_gemm_check,
                                                 .spoil = moe_dispatch_gemm_spoil,
-                                                .records = moe_dispatch_gemm_records,
                                                 .routed = 1,
                                                 .collective = RUN_ALL_TO_ALL,
                                                 .product = RUN_EXPERTS};

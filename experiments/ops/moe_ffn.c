@@ -122,17 +122,15 @@ static void moe_ffn_find_expert(void *context, uint32_t expert, struct check_moe
     out->first[1] = local * count;
 }
 
-static int moe_ffn_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                         uint64_t launch, const struct check_pace *pace,
-                         struct check_result *result)
+static int moe_ffn_check(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_problem *q = &d->job->problem;
-    struct any_expert any = {d, launch};
+    struct any_expert any = {d, it->launch};
     uint32_t *ids = malloc(q->moe.tokens * q->moe.k * sizeof *ids);
     if (!ids)
         return -ENOMEM;
-    run_data_kept_ids(d, d->job->identity.rank, launch, ids);
-    const uint32_t made = run_data_tokens(d, d->job->identity.rank, launch);
+    run_data_kept_ids(d, d->job->identity.rank, it->launch, ids);
+    const uint32_t made = run_data_tokens(d, d->job->identity.rank, it->launch);
     const struct check_result none = {.nothing = !made};
     const struct check_moe_ffn c = {
         .problem = q->moe,
@@ -143,34 +141,27 @@ static int moe_ffn_check(const struct run_data *d, const void *const arguments[R
         .fp8 = q->fp8,
         .back_fp8 = q->back_fp8,
         .cut = q->fp8 && q->exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0,
-        .x = arguments[0],
+        .x = it->arguments[0],
         .ids = ids,
-        .weights = arguments[3],
-        .y = arguments[5],
+        .weights = it->arguments[3],
+        .y = it->arguments[5],
         .expert = moe_ffn_load_expert,
         .expert_wide = moe_ffn_load_wide,
         .context = &any,
     };
-    int status = d->cuda && check_moe_ffn_gpu ? check_moe_ffn_gpu(&c, moe_ffn_find_expert, result)
-                                              : check_moe_ffn(&c, pace, result);
-    check_join(result, &none);
+    int status = d->cuda && check_moe_ffn_gpu
+                     ? check_moe_ffn_gpu(&c, moe_ffn_find_expert, it->result)
+                     : check_moe_ffn(&c, it->pace, it->result);
+    check_join(it->result, &none);
     free(ids);
     return status;
-}
-
-/* Every row is moved and told by itself; sums go back, and each waits for its rows. */
-static uint64_t moe_ffn_records(const struct mk_plan *plan)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    return (3 * t->nodes + 2 * mk_world(t)) * m->tokens * m->k + 2 * mk_world(t);
 }
 
 const struct run_op run_op_moe_ffn = {.source = moe_ffn_source,
                                       .make = moe_ffn_make,
                                       .check = moe_ffn_check,
                                       .made_on_gpu = 1 << 1 | 1 << 4,
-                                      .records = moe_ffn_records,
+                                      .records = 2,
                                       .routed = 1,
                                       .collective = RUN_ALL_TO_ALL,
                                       .product = RUN_LAYER};

@@ -17,8 +17,7 @@ static double moved_number(const struct mk_problem *q, const uint8_t *at)
     return mk_half_to_float(plan_element(q), v);
 }
 
-int run_check_moved(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                    uint64_t launch, const struct check_pace *pace, struct check_result *result)
+int run_check_moved(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_problem *q = &d->job->problem;
     const uint64_t rows = q->m / mk_world(&q->topo), each = op_factor_bytes(q),
@@ -29,14 +28,14 @@ int run_check_moved(const struct run_data *d, const void *const arguments[RUN_AR
         return -ENOMEM;
     for (uint64_t row = 0; row < d->bytes[1] / row_bytes; row++) {
         uint64_t from = op_of(q->op)->moves(q, row);
-        const uint8_t *c = (const uint8_t *)arguments[1] + row * row_bytes,
+        const uint8_t *c = (const uint8_t *)it->arguments[1] + row * row_bytes,
                       *wanted = a + from % rows * row_bytes;
         if (from / rows != made)
-            run_data_input(d, 0, (uint32_t)(from / rows), launch, 0, rows * row_bytes / 2,
+            run_data_input(d, 0, (uint32_t)(from / rows), it->launch, 0, rows * row_bytes / 2,
                            (uint16_t *)(void *)a);
         made = from / rows;
         for (uint64_t i = 0; i < q->k; i++)
-            check_add(result, row, i, moved_number(q, c + i * each),
+            check_add(it->result, row, i, moved_number(q, c + i * each),
                       moved_number(q, wanted + i * each),
                       memcmp(c + i * each, wanted + i * each, each) ? INFINITY : 0);
     }

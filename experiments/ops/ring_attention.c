@@ -21,25 +21,23 @@ static struct run_source ring_attention_source(const struct run_data *d, uint32_
 enum { GPU_ROWS = 4096 };
 
 /* K and V of all ranks in the order of the sequence. */
-static int ring_attention_check(const struct run_data *d,
-                                const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
-                                const struct check_pace *pace, struct check_result *result)
+static int ring_attention_check(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_attention *t = &d->job->problem.attention;
     uint32_t world = mk_world(&d->job->problem.topo);
     uint64_t row = t->kv_heads * t->head_dim;
     struct check_attention c = {.problem = *t, .world = world, .rank = d->job->identity.rank};
-    c.q = arguments[0];
-    c.o = arguments[3];
-    c.lse = arguments[4];
+    c.q = it->arguments[0];
+    c.o = it->arguments[3];
+    c.lse = it->arguments[4];
     if (!mk_attention_rows(t, world, c.rank)) {
         const struct check_result none = {.nothing = 1};
-        check_join(result, &none);
+        check_join(it->result, &none);
         return 0;
     }
     if (d->cuda && check_attention_gpu) {
-        const uint64_t keys[2] = {run_data_key(d, 1, launch), run_data_key(d, 2, launch)};
-        return check_attention_gpu(&c, keys, GPU_ROWS, keys[0], result);
+        const uint64_t keys[2] = {run_data_key(d, 1, it->launch), run_data_key(d, 2, it->launch)};
+        return check_attention_gpu(&c, keys, GPU_ROWS, keys[0], it->result);
     }
     uint16_t *kv[2] = {malloc(t->batch * t->sequence * row * 2),
                        malloc(t->batch * t->sequence * row * 2)};
@@ -49,14 +47,14 @@ static int ring_attention_check(const struct run_data *d,
             for (uint64_t batch = 0, from = 0; batch < t->batch; batch++)
                 for (uint32_t half = 0; half < mk_attention_halves(t); half++) {
                     struct mk_attention_half h = mk_attention_half_of(t, world, rank, half);
-                    run_data_input(d, 1 + part, rank, launch, from * row, h.rows * row,
+                    run_data_input(d, 1 + part, rank, it->launch, from * row, h.rows * row,
                                    kv[part] + (batch * t->sequence + h.begin) * row);
                     from += h.rows;
                 }
     c.k = kv[0];
     c.v = kv[1];
     if (kv[0] && kv[1])
-        status = check_attention(&c, pace, result);
+        status = check_attention(&c, it->pace, it->result);
     free(kv[0]);
     free(kv[1]);
     return status;

@@ -343,9 +343,8 @@ static int results_merge_all(const char *path, const struct options_found *found
     if (rc && !m.parts)
         return rc == -EIO ? results_fail("%s", error) : results_usage("%s", error);
     if (m.parts)
-        fprintf(stderr, "mkernel results: %lld jobs of %u file%s are now in %s%s%s\n",
-                (long long)m.jobs, m.parts, m.parts > 1 ? "s" : "", path, rc ? "; " : "",
-                rc ? error : "");
+        fprintf(stderr, "mkernel results: %ld jobs of %u file%s are now in %s%s%s\n", m.jobs,
+                m.parts, m.parts > 1 ? "s" : "", path, rc ? "; " : "", rc ? error : "");
     return rc ? STATUS_FAILED : STATUS_DONE;
 }
 

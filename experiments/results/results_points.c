@@ -65,11 +65,11 @@ double result_size(const struct result_point *p)
     int op = plan_op_by_name(p->figures.op);
     if (ranks < 2 || op < 0 || !(result_moved(p) > 0))
         return NAN;
-    double tensor = result_tensor(p, (enum mk_op)op);
+    double tensor = result_tensor(p, op);
     if (tensor > 0)
         return tensor;
     double whole = result_moved(p) * ranks / (ranks - 1);
-    return run_op_of((enum mk_op)op)->collective == RUN_ALL_REDUCE ? whole / 2 : whole;
+    return run_op_of(op)->collective == RUN_ALL_REDUCE ? whole / 2 : whole;
 }
 
 double result_algbw(const struct result_point *p)

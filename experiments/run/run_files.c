@@ -50,8 +50,8 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
     fprintf(f, "{\n");
     bench_json_job(f, s->job, s->fabric);
     bench_json_plan(f, q, s->job->plan.tuned);
-    fprintf(f, "  \"flop\": %.0f,\n  \"nvlink_bytes\": %llu,\n  \"network_bytes\": %llu,\n", flop,
-            (unsigned long long)nvlink, (unsigned long long)network);
+    fprintf(f, "  \"flop\": %.0f,\n  \"nvlink_bytes\": %lu,\n  \"network_bytes\": %lu,\n", flop,
+            nvlink, network);
     if (s->right) {
         fprintf(f, "  \"slowest_rank\": %u,\n", s->slowest);
         json_number(f, "ms_median", r->ms_median);
@@ -71,10 +71,8 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
     if (s->checked) {
         json_number(f, "relative_error", check_error(&s->check));
         json_number(f, "worst_of_bound", s->check.worst);
-        fprintf(f, "  \"wrong\": %llu,\n  \"elements\": %llu,\n",
-                (unsigned long long)s->check.wrong, (unsigned long long)s->check.elements);
-        fprintf(f, "  \"bits\": \"%016llx\",\n",
-                (unsigned long long)s->bits); /* of all results of all ranks */
+        fprintf(f, "  \"wrong\": %lu,\n  \"elements\": %lu,\n", s->check.wrong, s->check.elements);
+        fprintf(f, "  \"bits\": \"%016lx\",\n", s->bits); /* of all results of all ranks */
     }
     fprintf(f, "  \"verdict\": \"%s\"\n}\n", run_files_verdict(s));
 }
@@ -113,7 +111,7 @@ static void run_files_fill_row(struct csv_table *row, const struct run_summary *
     csv_text(row, "checked", s->checked ? "true" : "false");
     csv_number(row, "worst_of_bound", "%.9g", s->check.worst);
     csv_whole(row, "elements", s->check.elements);
-    snprintf(bits, sizeof bits, "%016llx", (unsigned long long)s->bits);
+    snprintf(bits, sizeof bits, "%016lx", s->bits);
     csv_text(row, "bits", bits);
     if (s->job->options.why)
         why_csv(row, s->why && s->why->there && s->right ? &s->why->parts : NULL);

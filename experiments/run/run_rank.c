@@ -112,20 +112,17 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
     summary.why = r->why;
     status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
-        snprintf(sentence, size, "%llu launch%s on %u rank%s done%s",
-                 (unsigned long long)job->options.iters, job->options.iters > 1 ? "es" : "",
-                 job->identity.world, job->identity.world > 1 ? "s" : "",
+        snprintf(sentence, size, "%lu launch%s on %u rank%s done%s", job->options.iters,
+                 job->options.iters > 1 ? "es" : "", job->identity.world,
+                 job->identity.world > 1 ? "s" : "",
                  summary.checked ? ", all right" : ", not checked");
     else
         snprintf(sentence, size,
-                 "wrong: %llu of %llu elements, first in launch %llu of rank %u; element "
-                 "%llu,%llu is %g and should be %g",
-                 (unsigned long long)summary.check.wrong,
-                 (unsigned long long)summary.check.elements,
-                 (unsigned long long)all[summary.wrong_rank].first_wrong, summary.wrong_rank,
-                 (unsigned long long)summary.check.worst_row,
-                 (unsigned long long)summary.check.worst_col, summary.check.worst_value,
-                 summary.check.worst_reference);
+                 "wrong: %lu of %lu elements, first in launch %lu of rank %u; element "
+                 "%lu,%lu is %g and should be %g",
+                 summary.check.wrong, summary.check.elements, all[summary.wrong_rank].first_wrong,
+                 summary.wrong_rank, summary.check.worst_row, summary.check.worst_col,
+                 summary.check.worst_value, summary.check.worst_reference);
     /* what was asked for and is not there is no success, as with --json and --csv */
     if (*r->trace_lost) {
         status = status == STATUS_DONE ? STATUS_FAILED : status;
@@ -202,9 +199,9 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         result = run_events_open(&r.events, job->burst);
     if (result) {
         snprintf(sentence, size,
-                 "rank %u has no memory for the operands of %llu launches of %s; fewer at a time "
+                 "rank %u has no memory for the operands of %lu launches of %s; fewer at a time "
                  "(--burst) or a smaller problem need less",
-                 job->identity.rank, (unsigned long long)job->burst, plan_op_name(job->problem.op));
+                 job->identity.rank, job->burst, plan_op_name(job->problem.op));
         goto out;
     }
     result = run_launches(&r);

@@ -48,7 +48,7 @@ double run_gflops(const struct run_summary *s, double flop);
 
 /* Whether the CSV can be added to the file that is there, asked before anything starts. 0, or
  * -EINVAL with a sentence. */
-int run_check_append(const struct run_job *job, char *error, size_t error_size);
+int run_check_append(const struct run_job *job, char *error, size_t size);
 
 /* Writes --json and --csv. 0 or -errno, with the path in *path. */
 int run_write_files(const struct run_summary *s, const char **path);

@@ -54,7 +54,7 @@ static void run_report_print_bytes(FILE *out, uint64_t bytes)
     else if (bytes >= 1u << 10)
         fprintf(out, "%.2f KiB", (double)bytes / (1 << 10));
     else
-        fprintf(out, "%llu B", (unsigned long long)bytes);
+        fprintf(out, "%lu B", bytes);
 }
 
 static void run_report_print_speed(FILE *out, const struct run_summary *s, double flop,
@@ -70,15 +70,15 @@ static void run_report_print_speed(FILE *out, const struct run_summary *s, doubl
     if (s->job->options.exec == MK_EXEC_CUDA)
         snprintf(of, sizeof of, ", by the GPU's events");
     else if (times < r->launches)
-        snprintf(of, sizeof of, " in %llu burst%s of up to %llu", (unsigned long long)times,
-                 times > 1 ? "s" : "", (unsigned long long)s->job->burst);
+        snprintf(of, sizeof of, " in %lu burst%s of up to %lu", times, times > 1 ? "s" : "",
+                 s->job->burst);
     fprintf(out,
-            "time      %.3f ms a launch (%.3f to %.3f%s), median of the slowest rank, %u; %llu "
+            "time      %.3f ms a launch (%.3f to %.3f%s), median of the slowest rank, %u; %lu "
             "launch%s",
-            r->ms_median, r->ms_min, r->ms_max, of, s->slowest, (unsigned long long)r->launches,
+            r->ms_median, r->ms_min, r->ms_max, of, s->slowest, r->launches,
             r->launches > 1 ? "es" : "");
     if (s->job->options.warmup)
-        fprintf(out, ", behind %llu to warm up", (unsigned long long)s->job->options.warmup);
+        fprintf(out, ", behind %lu to warm up", s->job->options.warmup);
     fprintf(out, "\n");
     if (flop > 0)
         fprintf(out, "speed     %.4g TFLOP/s a rank\n", run_gflops(s, flop) / 1e3);
@@ -97,12 +97,11 @@ static void run_report_print_check(FILE *out, const struct run_summary *s)
     uint64_t launches = s->job->options.iters + s->job->options.warmup;
     fprintf(out, "check     relative error %.2e (bound %.1e); ", check_error(c), check_bound(c));
     if (c->wrong)
-        fprintf(out, "%llu of %llu elements are beyond their bounds, the worst %.2f times; ",
-                (unsigned long long)c->wrong, (unsigned long long)c->elements, c->worst);
+        fprintf(out, "%lu of %lu elements are beyond their bounds, the worst %.2f times; ",
+                c->wrong, c->elements, c->worst);
     else
-        fprintf(out, "all %llu elements are within their bounds; ",
-                (unsigned long long)c->elements);
-    fprintf(out, "%llu launch%s checked\n", (unsigned long long)launches, launches > 1 ? "es" : "");
+        fprintf(out, "all %lu elements are within their bounds; ", c->elements);
+    fprintf(out, "%lu launch%s checked\n", launches, launches > 1 ? "es" : "");
 }
 
 int run_print(const struct run_summary *s)
@@ -116,9 +115,9 @@ int run_print(const struct run_summary *s)
     if (!out)
         return 0;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
-    fprintf(out, "op        %s  %s %s  %sseed %llu\n", plan_op_name(q->op),
+    fprintf(out, "op        %s  %s %s  %sseed %lu\n", plan_op_name(q->op),
             op_of(q->op)->shape->heading, problem_text(q, shape), q->fp16 ? "" : "bf16, ",
-            (unsigned long long)s->job->options.seed);
+            s->job->options.seed);
     fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes,
             q->topo.nodes > 1 ? "s" : "", q->topo.gpus, plan_execs[o->exec], *s->fabric ? ", " : "",
             s->fabric);
@@ -145,10 +144,9 @@ int run_print(const struct run_summary *s)
                 : "");
     uint64_t dropped, named;
     if (op_drops(q) && !run_data_dropped(s->job, 1, &dropped, &named))
-        fprintf(
-            out,
-            "dropped   %llu of %llu places of all ranks' tokens in launch 1, for want of room\n",
-            (unsigned long long)dropped, (unsigned long long)named);
+        fprintf(out,
+                "dropped   %lu of %lu places of all ranks' tokens in launch 1, for want of room\n",
+                dropped, named);
     if (s->checked)
         run_report_print_check(out, s);
     if (s->job->options.trace && s->trace_lost && *s->trace_lost)

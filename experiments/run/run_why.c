@@ -32,7 +32,7 @@ static int run_why_read(const char *path, struct run_why *out)
         return result;
     lost = query_integer(db, 0, "SELECT sum(dropped) FROM drops", "");
     if (lost)
-        snprintf(out->error, sizeof out->error, "the trace lost %lld events", (long long)lost);
+        snprintf(out->error, sizeof out->error, "the trace lost %ld events", lost);
     result = lost ? -ENOBUFS : trace_why(db, 0, &out->parts, out->error, sizeof out->error);
     sqlite3_close(db);
     return result;

@@ -128,7 +128,7 @@ static size_t measure_least(const struct calibrate_measure *m)
     return m->gpus < 2 ? 1 : 4;
 }
 
-int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_size)
+int calibrate_measure(struct calibrate_measure *m, char *error, size_t size)
 {
     char plans[1024];
     size_t used = 0;
@@ -140,7 +140,7 @@ int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_siz
         if (!jobs[i].alone && m->gpus < 2)
             continue;
         snprintf(csv, sizeof csv, "%s/%zu_%s.csv", m->folder, i, jobs[i].op);
-        int result = measure_job(m, &jobs[i], deadline, csv, plans, error, error_size);
+        int result = measure_job(m, &jobs[i], deadline, csv, plans, error, size);
         if (result == -ETIMEDOUT && i >= measure_least(m)) {
             m->left_out = (uint32_t)(sizeof jobs / sizeof *jobs - i);
             return 0;
@@ -149,7 +149,7 @@ int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_siz
             return result;
         int more = snprintf(m->list + used, sizeof m->list - used, "%s%s", used ? "," : "", csv);
         if (more < 0 || (used += (size_t)more) >= sizeof m->list)
-            return mk_fail(-ENAMETOOLONG, error, error_size, "the folder's name %s is too long",
+            return mk_fail(-ENAMETOOLONG, error, size, "the folder's name %s is too long",
                            m->folder);
     }
     return 0;

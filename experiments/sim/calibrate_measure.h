@@ -19,4 +19,4 @@ struct calibrate_measure {
  * almost without products, then both. Each job's own sentences go to stderr. When the time is up,
  * the running job is ended; the results suffice if there are some of tiles and of communication. 0,
  * or -errno with a sentence. */
-int calibrate_measure(struct calibrate_measure *m, char *error, size_t error_size);
+int calibrate_measure(struct calibrate_measure *m, char *error, size_t size);

@@ -5,8 +5,6 @@
 #include "core/sentence.h"
 #include "experiments/common/problem.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -205,7 +203,7 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
     int op = plan_op_by_name(name);
     if (op < 0)
         return mk_fail(op, error, size, "it is of an operator '%s', which there is not", name);
-    struct mk_problem q = {.op = (enum mk_op)op, .exec = MK_EXEC_CUDA, .sms = sms};
+    struct mk_problem q = {.op = op, .exec = MK_EXEC_CUDA, .sms = sms};
     measured_kind(h, cells, &q);
     /* a table of `tune` has no `exec`, and "host" where others have a GPU's name */
     if ((measured_column(h, "exec") >= 0 && strcmp(measured_cell(h, cells, "exec"), "cuda")) ||
@@ -246,7 +244,7 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
     struct shape s;
     uint32_t i = 0;
     int op = plan_op_by_name(measured_cell(h, cells, "op"));
-    struct mk_problem q = {.op = (enum mk_op)(op < 0 ? 0 : op)};
+    struct mk_problem q = {.op = (op < 0 ? 0 : op)};
     char error[128], text[PROBLEM_TEXT];
     if (measured_numbers(h, cells, &q, error, sizeof error))
         q.m = 0;
@@ -273,7 +271,7 @@ static int measured_by_bench(const struct header *h, char *const *cells)
 static int measured_rests(const struct header *h, char *const *cells)
 {
     int op = plan_op_by_name(measured_cell(h, cells, "op"));
-    return measured_by_bench(h, cells) && op >= 0 && !op_of((enum mk_op)op)->causal;
+    return measured_by_bench(h, cells) && op >= 0 && !op_of(op)->causal;
 }
 
 static int measured_read_rows(struct measured *m, FILE *f, const char *path, const struct header *h,

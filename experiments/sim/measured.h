@@ -36,11 +36,11 @@ enum measured_half { MEASURED_ALL, MEASURED_ODD /* the 1st, 3rd ... */, MEASURED
  * apart ranks were launched. Options that neither the trace nor its command has are those of the
  * closed formula. */
 int measured_read(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
-                  char *error, size_t error_size);
+                  char *error, size_t size);
 
 /* The same of each of the files in `list`, with commas between them. */
 int measured_read_list(struct measured *m, const char *list, enum measured_half half, uint32_t sms,
-                       char *error, size_t error_size);
+                       char *error, size_t size);
 
 void measured_free(struct measured *m);
 
@@ -48,16 +48,16 @@ void measured_free(struct measured *m);
 
 int measured_is_trace(FILE *f); /* from its begin; goes back there */
 int measured_read_trace(struct measured *m, const char *path, enum measured_half half, uint32_t sms,
-                        char *error, size_t error_size);
+                        char *error, size_t size);
 int measured_wanted(enum measured_half half, uint32_t shape);
 /* Room for a row more, all zero, which counts once m->count does. 0 or -ENOMEM. */
 int measured_next(struct measured *m, struct measured_row **row);
 void measured_leave_out(struct measured *m, const char *why);
 /* A shape as on the command line, with " causal" behind it, into *q. 0, or -EINVAL with a sentence.
  */
-int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t error_size);
+int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t size);
 /* Measurements from before the option shots had 2. */
 void measured_old(struct mk_problem *q);
 /* A plan's words, "tile=256,128 pace=1", into *tuning. 0, or -EINVAL with a sentence. */
 int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,
-                   size_t error_size);
+                   size_t size);

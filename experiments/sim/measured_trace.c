@@ -29,7 +29,7 @@ static int trace_options(sqlite3 *db, int64_t plan, const char *command, struct 
     q->b_transposed = strstr(command, "--b-layout nk") != NULL;
     for (int i = 0; i < 6; i++) {
         char option[24], word[48], value[24] = "";
-        snprintf(option, sizeof option, "plan %lld: %s", (long long)plan, names[i]);
+        snprintf(option, sizeof option, "plan %ld: %s", plan, names[i]);
         long long number =
             query_integer(db, -1, "SELECT value FROM metric WHERE name = ?1", "t", option);
         if (number >= 0)
@@ -81,7 +81,7 @@ static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_r
         return mk_fail(-EINVAL, why, size,
                        "a trace of %s by executor %s: neither a GPU's nor a simulated one", p->op,
                        p->executor);
-    struct mk_problem q = {.op = (enum mk_op)op,
+    struct mk_problem q = {.op = op,
                            .exec = MK_EXEC_CUDA,
                            .sms = sms,
                            .topo = {.nodes = (uint32_t)p->nodes, .gpus = (uint32_t)p->gpus},

@@ -59,8 +59,7 @@ int command_sim(int argc, char **argv)
                                     : sim_alone(&a, op, command, error, sizeof error);
     pulse_end();
     if (a.dry_run && a.explore && !status)
-        command_say("sim", 0, "%llu x %llu ranks would run; nothing was started",
-                    (unsigned long long)a.nodes, (unsigned long long)a.gpus);
+        command_say("sim", 0, "%lu x %lu ranks would run; nothing was started", a.nodes, a.gpus);
     if (status == STATUS_USAGE && *error)
         return command_refuse("sim", "%s", error);
     return status && *error ? command_say("sim", status, "%s", error) : status;

@@ -23,13 +23,13 @@ struct sim_arguments {
 /* Parses and checks the command line; prints the help where it is asked for. 0, STATUS_USAGE (a
  * sentence in `error`), or -1 where nothing is left to do. */
 int sim_options(int argc, char **argv, struct sim_arguments *a, enum mk_op *op, char *error,
-                size_t error_size);
+                size_t size);
 
 /* What the explorer gets. */
 struct sim_world_config sim_configure(const struct sim_arguments *a, enum mk_op op, uint64_t seed);
 
 /* Whether such a run with its data fits this machine. 0, or -EINVAL with a sentence. */
-int sim_check_memory(const struct sim_arguments *a, enum mk_op op, char *error, size_t error_size);
+int sim_check_memory(const struct sim_arguments *a, enum mk_op op, char *error, size_t size);
 
 /* Returns an exit status and has printed its sentence. */
 int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **argv);

@@ -64,8 +64,8 @@ static int sim_case_ids(struct sim_case *c, char *error, size_t size)
         snprintf(error, size, "--ids %s: %s", c->options.ids, strerror(-rc));
     else if (got != EOF)
         snprintf(error, size,
-                 "--ids %s: behind number %llu there is something that is no expert's number",
-                 c->options.ids, (unsigned long long)c->id_count);
+                 "--ids %s: behind number %lu there is something that is no expert's number",
+                 c->options.ids, c->id_count);
     if (f)
         fclose(f);
     return rc ? rc : got != EOF ? -EINVAL : 0;
@@ -176,11 +176,9 @@ int sim_case_config(const struct sim_case *c, const struct mk_plan *plan,
     if (c->ids && c->id_count != ids)
         return mk_fail(
             -EINVAL, error, size,
-            "--ids %s has %llu numbers: %u ranks of %llu tokens with %llu experts each have "
-            "%llu",
-            c->options.ids, (unsigned long long)c->id_count, mk_world(&q->topo),
-            (unsigned long long)q->moe.tokens, (unsigned long long)q->moe.k,
-            (unsigned long long)ids);
+            "--ids %s has %lu numbers: %u ranks of %lu tokens with %lu experts each have "
+            "%lu",
+            c->options.ids, c->id_count, mk_world(&q->topo), q->moe.tokens, q->moe.k, ids);
     int rc = timed_memory_check(plan, error, size);
     if (!rc && c->options.slow)
         rc = sim_case_slow(c, mk_world(&q->topo), &config->slow, error, size);

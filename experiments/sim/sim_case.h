@@ -30,11 +30,11 @@ struct sim_case {
 /* Reads what the options say. 0, or -EINVAL or -errno with a sentence; sim_case_close in either
  * case. */
 int sim_case_open(struct sim_case *c, const struct sim_case_options *options, char *error,
-                  size_t error_size);
+                  size_t size);
 void sim_case_close(struct sim_case *c);
 
 /* Applies options.network to the machine. 0, or -EINVAL with a sentence. */
-int sim_case_network(struct sim_case *c, char *error, size_t error_size);
+int sim_case_network(struct sim_case *c, char *error, size_t size);
 
 /* Applies options.staged, rested and graph to the machine. */
 void sim_case_differs(struct sim_case *c);
@@ -42,7 +42,7 @@ void sim_case_differs(struct sim_case *c);
 /* The plan that the machine's GPUs would get for rank 0 of `problem`, whose exec and sms it fills
  * in: a tuned one unless options of the plan were given. 0, or -EINVAL with a sentence. */
 int sim_case_plan(const struct sim_case *c, struct mk_plan *plan, struct mk_problem *problem,
-                  char *error, size_t error_size);
+                  char *error, size_t size);
 
 /* plan_work, counting only places of tokens that name an expert: with --skew one there is one a
  * token. */
@@ -52,8 +52,7 @@ void sim_case_work(const struct sim_case *c, const struct mk_plan *plan, double 
 /* Fills in what the case says of a run of `plan`; config->slow is to be freed. 0, or -EINVAL with a
  * sentence where the plan's cluster has no such rank or the ids are not its; -ENOMEM. */
 int sim_case_config(const struct sim_case *c, const struct mk_plan *plan,
-                    struct timed_config *config, char *error, size_t error_size);
+                    struct timed_config *config, char *error, size_t size);
 
 /* "NODESxGPUS". 0, or -EINVAL with a sentence. */
-int sim_case_cluster(const char *text, uint64_t *nodes, uint64_t *gpus, char *error,
-                     size_t error_size);
+int sim_case_cluster(const char *text, uint64_t *nodes, uint64_t *gpus, char *error, size_t size);

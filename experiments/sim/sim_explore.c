@@ -59,7 +59,7 @@ static void sim_print_replay(int argc, char **argv, uint64_t seed)
         if (!skip)
             printf(" %s", argv[i]);
     }
-    printf(" --seed %llu --runs 1\n", (unsigned long long)seed);
+    printf(" --seed %lu --runs 1\n", seed);
 }
 
 int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **argv)
@@ -72,7 +72,7 @@ int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **a
     for (; done < a->runs && failures < FAILURES_SHOWN; done++) {
         struct sim_world_config c = sim_configure(a, op, a->seed + done);
         c.pool = pool;
-        pulse_says("order %llu of %llu", (unsigned long long)done + 1, (unsigned long long)a->runs);
+        pulse_says("order %lu of %lu", done + 1, a->runs);
         int rc = sim_world_run(&c, &result);
         if (a->random)
             rc = sim_world_promised(&c, rc, &result);
@@ -91,7 +91,7 @@ int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **a
             incomplete += rc == -ETIMEDOUT;
             status = rc == -EBADMSG && status != STATUS_FAILED ? STATUS_WRONG : STATUS_FAILED;
             pulse_hide();
-            printf("seed %llu: %s\n", (unsigned long long)c.seed, result.sentence);
+            printf("seed %lu: %s\n", c.seed, result.sentence);
             sim_print_replay(argc, argv, c.seed);
             fflush(stdout);
         }
@@ -100,18 +100,16 @@ int sim_explore(const struct sim_arguments *a, enum mk_op op, int argc, char **a
     coroutine_pool_destroy(pool);
     char what[96] = "random cases";
     if (!a->random)
-        snprintf(what, sizeof what, "order%s of %llu launch%s on %llu x %llu ranks",
-                 done > 1 ? "s" : "", (unsigned long long)a->launches, a->launches > 1 ? "es" : "",
-                 (unsigned long long)a->nodes, (unsigned long long)a->gpus);
+        snprintf(what, sizeof what, "order%s of %lu launch%s on %lu x %lu ranks",
+                 done > 1 ? "s" : "", a->launches, a->launches > 1 ? "es" : "", a->nodes, a->gpus);
     char open[64] = "";
     if (incomplete) /* neither right nor wrong */
-        snprintf(open, sizeof open, ", %llu of them incomplete", (unsigned long long)incomplete);
-    printf("%s: %llu %s, %llu failed%s; %llu steps each; events %016llx\n", plan_op_name(op),
-           (unsigned long long)done, what, (unsigned long long)failures, open,
-           (unsigned long long)(steps / done), (unsigned long long)hash);
+        snprintf(open, sizeof open, ", %lu of them incomplete", incomplete);
+    printf("%s: %lu %s, %lu failed%s; %lu steps each; events %016lx\n", plan_op_name(op), done,
+           what, failures, open, steps / done, hash);
     if (status)
-        fprintf(stderr, "mkernel sim: %llu of %llu order%s failed%s\n",
-                (unsigned long long)failures, (unsigned long long)done, done > 1 ? "s" : "",
+        fprintf(stderr, "mkernel sim: %lu of %lu order%s failed%s\n", failures, done,
+                done > 1 ? "s" : "",
                 failures == FAILURES_SHOWN && done < a->runs ? ", and there it stopped" : "");
     return status;
 }

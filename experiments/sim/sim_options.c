@@ -245,9 +245,9 @@ static int sim_check(struct sim_arguments *a, enum mk_op op, const struct option
     if (a->ring & (a->ring - 1))
         return mk_fail(STATUS_USAGE, error, size, "--ring is not a power of two");
     if (a->nodes * a->gpus > (a->explore ? MOST_RANKS : MK_MAX_RANKS))
-        return mk_fail(STATUS_USAGE, error, size, "%llu x %llu ranks: at most %u are simulated%s",
-                       (unsigned long long)a->nodes, (unsigned long long)a->gpus,
-                       a->explore ? MOST_RANKS : MK_MAX_RANKS, a->explore ? " with data" : "");
+        return mk_fail(STATUS_USAGE, error, size, "%lu x %lu ranks: at most %u are simulated%s",
+                       a->nodes, a->gpus, a->explore ? MOST_RANKS : MK_MAX_RANKS,
+                       a->explore ? " with data" : "");
     if (a->fault && a->fault_rank >= a->nodes * a->gpus)
         return mk_fail(STATUS_USAGE, error, size, "--fault-rank is no rank of this cluster");
     return 0;

@@ -103,7 +103,7 @@ static const char *sim_timed_part(int i)
 
 static const char *sim_timed_role(int i)
 {
-    return plan_role_name((enum mk_role)i);
+    return plan_role_name(i);
 }
 
 /* "time      12.345 us", in ms from a millisecond on. */
@@ -194,8 +194,8 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
             "  \"cluster\": {\"flop_per_s\": %.9g, \"memory_bytes_per_s\": %.9g, "
             "\"nvlink_bytes_per_s\": %.9g, \"network_bytes_per_s\": %.9g},\n",
             timed_peak(m) * 1e9, m->hbm_rate * 1e9, m->nvlink_in * 1e9, m->nic_rate * 1e9);
-    fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n",
-            (unsigned long long)s->seed, s->launches, flop);
+    fprintf(f, "  \"seed\": %lu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n", s->seed, s->launches,
+            flop);
     json_number(f, "memory_bytes", plan_memory_bytes(&run->plan));
     json_number(f, "nvlink_bytes", r->nvlink_bytes);
     json_number(f, "network_bytes", r->network_bytes);
@@ -204,8 +204,7 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
         fprintf(f, "%s\"%s\": %.6g", i ? ", " : "", timed_part_names[i], r->parts[i] / 1e6);
     fprintf(f, "},\n  \"chain_roles_ms\": {");
     for (int i = 0; i < MK_ROLES; i++)
-        fprintf(f, "%s\"%s\": %.6g", i ? ", " : "", plan_role_name((enum mk_role)i),
-                r->roles[i] / 1e6);
+        fprintf(f, "%s\"%s\": %.6g", i ? ", " : "", plan_role_name(i), r->roles[i] / 1e6);
     fprintf(f, "},\n");
     json_number(f, "events", (double)r->events);
     json_number(f, "seconds", r->seconds);

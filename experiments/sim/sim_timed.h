@@ -17,4 +17,4 @@ struct sim_timed {
 
 /* Prints a table, and stores what is asked for. Returns an exit status with one sentence in `error`
  * where it is not 0. */
-int sim_timed(const struct sim_timed *s, char *error, size_t error_size);
+int sim_timed(const struct sim_timed *s, char *error, size_t size);

@@ -25,7 +25,7 @@ struct work {
     uint32_t next; /* atomic */
     int failed;    /* atomic, the first error */
     char *error;
-    size_t error_size;
+    size_t size;
 };
 
 /* ns of a launch that a row's time leaves out. */
@@ -64,7 +64,7 @@ static void *validate_run(void *context)
         w->predicted[i] = (ns - validate_before(w->machine, row)) / 1e6;
         if (result && __atomic_compare_exchange_n(&w->failed, &expected, result, 0,
                                                   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            snprintf(w->error, w->error_size, "%s, %s: %s", plan_op_name(row->plan.problem.op),
+            snprintf(w->error, w->size, "%s, %s: %s", plan_op_name(row->plan.problem.op),
                      row->words, r.sentence);
     }
     return NULL;
@@ -78,7 +78,7 @@ int validate_predict(const struct mk_machine *machine, const struct measured *m,
                      .by = by,
                      .predicted = predicted,
                      .error = error,
-                     .error_size = size};
+                     .size = size};
     pthread_t threads[MOST_THREADS];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int count = 0, most = cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (int)cores;

@@ -47,7 +47,7 @@ struct validate_sum {
 /* Predicts each row into predicted[], ms, on some threads. An operator without a quick form is
  * always simulated. 0, or -errno with a sentence. */
 int validate_predict(const struct mk_machine *machine, const struct measured *m,
-                     enum validate_by by, double *predicted, char *error, size_t error_size);
+                     enum validate_by by, double *predicted, char *error, size_t size);
 
 /* Of shape number `shape`; 0 where it has no plans. */
 int validate_shape(const struct measured *m, const double *predicted, uint32_t shape,

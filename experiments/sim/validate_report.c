@@ -78,7 +78,7 @@ static void validate_print(const struct measured *m, const double *predicted,
     for (int op = 0; op < MK_OPS; op++) {
         validate_sum(m, predicted, op, &sum);
         if (sum.plans)
-            validate_print_sum(plan_op_name((enum mk_op)op), &sum);
+            validate_print_sum(plan_op_name(op), &sum);
     }
     validate_sum(m, predicted, MK_OPS, &sum);
     validate_print_sum("all", &sum);
@@ -139,7 +139,7 @@ static void validate_script(FILE *out, const struct measured *m, const double *p
         fprintf(out, "END\n");
         mk_append(titles, sizeof titles,
                   ", $op%d with points pt 7 ps 0.4 lc rgb '%s' title '%s' noenhanced", op,
-                  colours[used++ % 4], plan_op_name((enum mk_op)op));
+                  colours[used++ % 4], plan_op_name(op));
     }
     fprintf(out, "%s%s\n", plots, titles);
 }

@@ -112,9 +112,9 @@ static int sweep_choose_jobs(struct sweep *s, const struct arguments *a, char *e
     if (measured && a->jobs > 1 && !a->force)
         return mk_fail(
             -EINVAL, error, size,
-            "--jobs %llu: jobs that are measured disturb each other, and %u of %u points are "
+            "--jobs %lu: jobs that are measured disturb each other, and %u of %u points are "
             "(neither exec=sim nor emulated); --force does it all the same",
-            (unsigned long long)a->jobs, measured, s->point_count);
+            a->jobs, measured, s->point_count);
     if (measured && a->share.crowded && !a->force)
         return mk_fail(
             -EINVAL, error, size,
@@ -186,8 +186,8 @@ static int sweep_list(const struct sweep *s)
         sweep_say_command(&c, text, sizeof text);
         printf("%s\n", text);
     }
-    return command_say("sweep", STATUS_DONE, "%u points, %llu jobs", s->point_count,
-                       (unsigned long long)(s->point_count * s->repeats));
+    return command_say("sweep", STATUS_DONE, "%u points, %lu jobs", s->point_count,
+                       s->point_count * s->repeats);
 }
 
 static int sweep_measure_held(struct sweep *s, const struct arguments *a, const char *out,

@@ -85,11 +85,11 @@ static void sweep_collective_shape(enum mk_op op, int dtype, uint64_t bytes, uin
     q.m = op_unit(&q, 0);
     uint64_t tensor = run_op_tensor(&q);
     if (tensor)
-        snprintf(text, 80, "%llu,%u", (unsigned long long)(q.m * mk_ceil_div(bytes, tensor)), ROW);
+        snprintf(text, 80, "%lu,%u", q.m * mk_ceil_div(bytes, tensor), ROW);
     else if (run_op_of(op)->collective == RUN_ALL_GATHER)
-        snprintf(text, 80, "%llu,8,%u", (unsigned long long)rows, ROW);
+        snprintf(text, 80, "%lu,8,%u", rows, ROW);
     else
-        snprintf(text, 80, "%llu,%u,8", (unsigned long long)rows, ROW);
+        snprintf(text, 80, "%lu,%u,8", rows, ROW);
 }
 
 /* Bytes and codes are of what only moves. */
@@ -152,13 +152,12 @@ static int sweep_collective_plan(struct sweep *s, const struct arguments *a,
     }
     snprintf(error, size, "no memory for the sizes");
     for (int op = 0; op < MK_OPS && !rc; op++) {
-        int wanted = !found->word_count && sweep_collective_has((enum mk_op)op) &&
-                     sweep_collective_moves((enum mk_op)op, a->dtype) &&
-                     (!a->exec || op_on_gpu((enum mk_op)op));
+        int wanted = !found->word_count && sweep_collective_has(op) &&
+                     sweep_collective_moves(op, a->dtype) && (!a->exec || op_on_gpu(op));
         for (int i = 0; i < found->word_count; i++)
-            wanted |= !strcmp(found->words[i], plan_op_name((enum mk_op)op));
+            wanted |= !strcmp(found->words[i], plan_op_name(op));
         if (wanted)
-            rc = sweep_collective_add(s, (enum mk_op)op, a);
+            rc = sweep_collective_add(s, op, a);
     }
     s->repeats = a->repeats;
     return rc ? rc : sweep_make_points(s, error, size);
@@ -242,11 +241,11 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
     for (int i = 0; i < found->word_count; i++) {
         int op = plan_op_by_name(found->words[i]);
         char list[OP_LIST_TEXT];
-        if (op < 0 || !sweep_collective_has((enum mk_op)op))
+        if (op < 0 || !sweep_collective_has(op))
             return mk_fail(-EINVAL, error, size,
                            "%s has no communication of its own to measure; %s do", found->words[i],
                            op_list(list, sizeof list, sweep_collective_has, ", ", " and "));
-        if (!sweep_collective_moves((enum mk_op)op, a->dtype))
+        if (!sweep_collective_moves(op, a->dtype))
             return mk_fail(-EINVAL, error, size, "--dtype %s and %s: here it is for %s",
                            plan_dtypes[a->dtype], found->words[i],
                            op_list(list, sizeof list, op_has_bytes, ", ", " and "));
@@ -259,8 +258,7 @@ static int sweep_collective_check(struct arguments *a, const struct options_foun
     if (!a->max)
         a->max = a->exec ? 256 << 20 : 4 << 20;
     if (a->min > a->max)
-        return mk_fail(-EINVAL, error, size, "--min %llu is more than --max %llu",
-                       (unsigned long long)a->min, (unsigned long long)a->max);
+        return mk_fail(-EINVAL, error, size, "--min %lu is more than --max %lu", a->min, a->max);
     if (a->nodes * a->gpus < 2)
         return mk_fail(-EINVAL, error, size, "one rank has nobody to communicate with");
     return 0;

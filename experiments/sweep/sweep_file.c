@@ -168,8 +168,7 @@ static int sweep_file_number(struct reading *r, yaml_node_t *n, const char *name
     const char *text = n->type == YAML_SCALAR_NODE ? (const char *)n->data.scalar.value : "";
     errno = 0;
     unsigned long long value = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
-    snprintf(what, sizeof what, " is a number from %llu to %llu", (unsigned long long)min,
-             (unsigned long long)max);
+    snprintf(what, sizeof what, " is a number from %lu to %lu", min, max);
     if (!end || *end || errno || value < min || value > max)
         return sweep_file_say(r, n, what, name);
     *out = value;

@@ -44,10 +44,10 @@ static void sweep_machine_gpus(FILE *f)
     for (uint32_t i = 0; i < gpus.count; i++) {
         const struct gpu_device *g = &gpus.devices[i];
         fprintf(f,
-                "%s{\"name\": \"%s\", \"bus\": \"%s\", \"sms\": %u, \"memory_bytes\": %llu, "
+                "%s{\"name\": \"%s\", \"bus\": \"%s\", \"sms\": %u, \"memory_bytes\": %lu, "
                 "\"clock_mhz\": %.0f, \"flop_per_s\": %.6g, \"nvlink_bytes_per_s\": %.6g}",
-                i ? ", " : "", g->name, g->bus, g->sms, (unsigned long long)g->memory,
-                (double)g->clock / 1e6, gpu_peak_flops(g), gpu_peak_nvlink(g));
+                i ? ", " : "", g->name, g->bus, g->sms, g->memory, (double)g->clock / 1e6,
+                gpu_peak_flops(g), gpu_peak_nvlink(g));
     }
     fprintf(f, "],\n");
     snprintf(text, sizeof text, "%d.%d", gpus.driver / 1000, gpus.driver % 1000 / 10);

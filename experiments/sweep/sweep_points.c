@@ -127,7 +127,7 @@ static int sweep_points_check(const struct sweep_point *p, char *error, size_t s
     if (!strcmp(op, "default"))
         return mk_fail(-EINVAL, error, size, "no operator is named: `op` is missing");
     for (int i = 0; i < MK_OPS; i++)
-        names[i] = plan_op_name((enum mk_op)i);
+        names[i] = plan_op_name(i);
     if (plan_op_by_name(op) < 0) {
         char near[NEAREST_TEXT];
         return mk_fail(-EINVAL, error, size, "there is no operator %s%s", op,
@@ -307,7 +307,7 @@ int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enu
     }
     if (!strcmp(sweep_value(p, "seed"), "default")) {
         sweep_points_word(c, "--seed");
-        sweep_points_word(c, "%llu", (unsigned long long)seed);
+        sweep_points_word(c, "%lu", seed);
     }
     if (mode == SWEEP_ASK)
         sweep_points_word(c, "--dry-run");

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 void sweep_threads(uint64_t most, void *(*work)(void *), void *argument)
@@ -167,7 +166,7 @@ static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
         return 0;
     snprintf(path, sizeof path, "%s.traces", r->how->out);
     mkdir(path, 0777);
-    snprintf(path, sizeof path, "%s.traces/%lld.db", r->how->out, (long long)r->points[point]);
+    snprintf(path, sizeof path, "%s.traces/%ld.db", r->how->out, r->points[point]);
     sweep_make_command(&c, p, SWEEP_TRACE, r->sweep->seed, path);
     sweep_say_command(&c, command, sizeof command);
     int rc = sweep_crew_run(&ended, &c, r->sweep->limit_ns);
@@ -260,9 +259,9 @@ static int sweep_run_say(struct running *r, int rc, int over, uint32_t before, u
     if (before)
         fprintf(stderr, ", %u from before", before);
     if (wrong)
-        fprintf(stderr, "; %lld wrong", (long long)wrong);
+        fprintf(stderr, "; %ld wrong", wrong);
     if (failed)
-        fprintf(stderr, "; %lld failed (--retry does them again)", (long long)failed);
+        fprintf(stderr, "; %ld failed (--retry does them again)", failed);
     if (rc == -EINTR || over)
         fprintf(stderr, "; the same command goes on from there");
     fprintf(stderr, "\n");

@@ -38,14 +38,14 @@ static void spread_read_array(struct sweep_spread *out, char *error, size_t size
     if (count < 1 || count > TASKS || last - first != step * (count - 1) || step < 1 ||
         id < first || id > last || (id - first) % step) {
         snprintf(error, size,
-                 "--spread array: task %lld of %lld tasks from %lld to %lld is none of an array "
+                 "--spread array: task %ld of %ld tasks from %ld to %ld is none of an array "
                  "with even steps; sbatch --array=0-7 (or 0-14:2) makes one",
-                 (long long)id, (long long)count, (long long)first, (long long)last);
+                 id, count, first, last);
         return;
     }
     out->index = (uint32_t)((id - first) / step);
     out->count = (uint32_t)count;
-    snprintf(out->part, sizeof out->part, "%lld-%lld", (long long)job, (long long)id);
+    snprintf(out->part, sizeof out->part, "%ld-%ld", job, id);
 }
 
 static void spread_read_step(struct sweep_spread *out, char *error, size_t size)
@@ -59,15 +59,13 @@ static void spread_read_step(struct sweep_spread *out, char *error, size_t size)
     if (*error)
         return;
     if (count < 1 || count > TASKS || id >= count) {
-        snprintf(error, size, "--spread srun: Slurm says that this is task %lld of %lld",
-                 (long long)id, (long long)count);
+        snprintf(error, size, "--spread srun: Slurm says that this is task %ld of %ld", id, count);
         return;
     }
     out->index = (uint32_t)id;
     out->count = (uint32_t)count;
     out->crowded = count > 1 && (!nodes || strtoul(nodes, NULL, 10) > 1 || strchr(nodes, ','));
-    snprintf(out->part, sizeof out->part, "%lld.%lld-%lld", (long long)job, (long long)step,
-             (long long)id);
+    snprintf(out->part, sizeof out->part, "%ld.%ld-%ld", job, step, id);
     /* its jobs are whole ones: no process of them is a rank of srun's */
     unsetenv("SLURM_STEP_NUM_TASKS");
     unsetenv("SLURM_PROCID");

@@ -95,7 +95,7 @@ int sweep_add_value(struct sweep *s, struct sweep_axis *a, const char *value)
         return -EINVAL;
     int rc = 0;
     for (uint64_t n = first; n <= last && !rc; n = factor ? n * step : n + step) {
-        snprintf(text, sizeof text, "%llu", (unsigned long long)n);
+        snprintf(text, sizeof text, "%lu", n);
         rc = sweep_vary_append(s, a, sweep_keep(s, text, strlen(text)));
     }
     return rc;

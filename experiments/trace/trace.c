@@ -122,48 +122,34 @@ static int trace_check_damage(char *error, size_t size)
                    trace_damage());
 }
 
-static int trace_run_summary(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_summary(sqlite3 *const db[2], struct asked *a, struct options_found *f,
+                             char *error, size_t size)
 {
-    sqlite3 *db;
-    if (trace_open(&db, f->words[0], error, size))
-        return STATUS_USAGE;
-    int rc = a->json ? trace_report_json(db, stdout, error, size)
-                     : trace_report_summary(db, stdout, error, size);
+    int rc = a->json ? trace_report_json(db[0], stdout, error, size)
+                     : trace_report_summary(db[0], stdout, error, size);
     rc = rc ? rc : trace_check_damage(error, size);
-    sqlite3_close(db);
     return rc ? STATUS_FAILED : STATUS_DONE;
 }
 
-static int trace_run_why(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_why(sqlite3 *const db[2], struct asked *a, struct options_found *f,
+                         char *error, size_t size)
 {
-    sqlite3 *db;
-    if (trace_open(&db, f->words[0], error, size))
-        return STATUS_USAGE;
-    int rc = trace_report_why(db, a->launch, a->json, stdout, error, size), none = rc == -ERANGE;
+    int rc = trace_report_why(db[0], a->launch, a->json, stdout, error, size), none = rc == -ERANGE;
     rc = rc ? rc : trace_check_damage(error, size);
-    sqlite3_close(db);
     return none ? STATUS_USAGE : rc ? STATUS_FAILED : STATUS_DONE;
 }
 
-static int trace_run_diff(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_diff(sqlite3 *const db[2], struct asked *a, struct options_found *f,
+                          char *error, size_t size)
 {
-    sqlite3 *one, *two;
-    if (trace_open(&one, f->words[0], error, size))
-        return STATUS_USAGE;
-    if (trace_open(&two, f->words[1], error, size)) {
-        sqlite3_close(one);
-        return STATUS_USAGE;
-    }
-    int rc = trace_report_diff(one, two, stdout, error, size);
+    int rc = trace_report_diff(db[0], db[1], stdout, error, size);
     rc = rc ? rc : trace_check_damage(error, size);
-    sqlite3_close(one);
-    sqlite3_close(two);
     return rc ? STATUS_FAILED : STATUS_DONE;
 }
 
-static int trace_run_export(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_export(sqlite3 *const db[2], struct asked *a, struct options_found *f,
+                            char *error, size_t size)
 {
-    sqlite3 *db;
     struct trace_export what = {.from = a->from,
                                 .to = options_given(&export_table, f, "to") ? a->to : UINT64_MAX,
                                 .rank =
@@ -178,19 +164,14 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
                        "terminal: --out FILE, or a pipe");
     if (output_same(a->out, f->words[0]))
         return mk_fail(STATUS_USAGE, error, size, "--out %s is the trace itself", a->out);
-    if (trace_output_check(a->out, error, size) || trace_open(&db, f->words[0], error, size))
+    if (trace_output_check(a->out, error, size))
         return STATUS_USAGE;
-    int64_t ranks = query_integer(db, 0, "SELECT count(*) FROM rank", "");
-    if (what.rank >= ranks) {
-        snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
-                 (long long)what.rank, (long long)ranks - 1);
-        sqlite3_close(db);
+    int64_t ranks = query_integer(db[0], 0, "SELECT count(*) FROM rank", "");
+    if (what.rank >= ranks)
+        return mk_fail(STATUS_USAGE, error, size,
+                       "there is no rank %ld; the trace has ranks 0 to %ld", what.rank, ranks - 1);
+    if (a->launch && trace_launch(db[0], a->launch, &begin, &end, error, size))
         return STATUS_USAGE;
-    }
-    if (a->launch && trace_launch(db, a->launch, &begin, &end, error, size)) {
-        sqlite3_close(db);
-        return STATUS_USAGE;
-    }
     if (a->launch) { /* what it did lies in its time */
         what.from = (uint64_t)begin > what.from ? (uint64_t)begin : what.from;
         what.to = (uint64_t)end < what.to ? (uint64_t)end : what.to;
@@ -200,10 +181,9 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
     int gzip = a->gzip || (length > 3 && !strcmp(a->out + length - 3, ".gz"));
     int rc = trace_output_open(&o, a->out, gzip, error, size);
     if (!rc) {
-        trace_export_chrome(db, &what, o.out);
+        trace_export_chrome(db[0], &what, o.out);
         rc = trace_output_close(&o, trace_check_damage(error, size), error, size);
     }
-    sqlite3_close(db);
     return rc ? STATUS_FAILED : STATUS_DONE;
 }
 
@@ -253,28 +233,25 @@ static int trace_run_query(sqlite3 *db, const char *sql, int csv, char *error, s
     return mk_fail(-EINVAL, error, size, "%s", sqlite3_errmsg(db));
 }
 
-static int trace_run_sql(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_sql(sqlite3 *const db[2], struct asked *a, struct options_found *f,
+                         char *error, size_t size)
 {
-    sqlite3 *db;
     if (f->word_count > 1 && !*f->words[1])
         return mk_fail(STATUS_USAGE, error, size, "the query is empty");
-    if (trace_open(&db, f->words[0], error, size))
-        return STATUS_USAGE;
     const char *list =
         "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) AS "
         "columns FROM"
         " (SELECT type, name FROM sqlite_master UNION SELECT type, name FROM sqlite_temp_master) m"
         " WHERE type IN ('table', 'view') ORDER BY type DESC, name";
     if (f->word_count > 1)
-        bound_end(db);
-    int rc = trace_run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
-    sqlite3_close(db);
+        bound_end(db[0]);
+    int rc = trace_run_query(db[0], f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
     return rc ? STATUS_USAGE : STATUS_DONE;
 }
 
-static int trace_run_plot(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_plot(sqlite3 *const db[2], struct asked *a, struct options_found *f,
+                          char *error, size_t size)
 {
-    sqlite3 *db;
     const char *out = a->out ? a->out : "trace.png";
     if (gnuplot_check_path("--out", out, error, size))
         return STATUS_USAGE;
@@ -291,12 +268,10 @@ static int trace_run_plot(struct asked *a, struct options_found *f, char *error,
     if (a->kind == TRACE_PLOT_OVERLAP && (part.role >= 0 || part.from || options_given(t, f, "to")))
         return mk_fail(STATUS_USAGE, error, size,
                        "--role, --from and --to go with --kind timeline");
-    if ((!a->script && trace_output_check(out, error, size)) ||
-        trace_open(&db, f->words[0], error, size))
+    if (!a->script && trace_output_check(out, error, size))
         return STATUS_USAGE;
-    int rc = a->script ? trace_plot_script(db, a->kind, &part, out, stdout, error, size)
-                       : trace_plot(db, a->kind, &part, out, error, size);
-    sqlite3_close(db);
+    int rc = a->script ? trace_plot_script(db[0], a->kind, &part, out, stdout, error, size)
+                       : trace_plot(db[0], a->kind, &part, out, error, size);
     if (rc == -ERANGE)
         return STATUS_USAGE;
     return rc ? STATUS_FAILED : STATUS_DONE;
@@ -305,9 +280,10 @@ static int trace_run_plot(struct asked *a, struct options_found *f, char *error,
 static const struct {
     const char *name;
     const struct option_table *table;
-    int words, most; /* words that it takes besides options */
+    int files, most; /* words that it takes besides options: files, and perhaps another */
     const char *missing;
-    int (*run)(struct asked *a, struct options_found *f, char *error, size_t size);
+    int (*run)(sqlite3 *const db[2], struct asked *a, struct options_found *f, char *error,
+               size_t size);
 } commands[] = {
     {"summary", &summary_table, 1, 1, "one trace file", trace_run_summary},
     {"why", &why_table, 1, 1, "one trace file", trace_run_why},
@@ -350,9 +326,15 @@ int command_trace(int argc, char **argv)
         int ends = command_options(name, commands[i].table, 8, argc - 1, argv + 1, &a, &f);
         if (ends >= 0)
             return ends;
-        if (f.word_count < commands[i].words || f.word_count > commands[i].most)
+        if (f.word_count < commands[i].files || f.word_count > commands[i].most)
             return command_refuse(name, "it takes %s", commands[i].missing);
-        int status = commands[i].run(&a, &f, error, sizeof error);
+        sqlite3 *db[2] = {NULL};
+        int status = STATUS_DONE;
+        for (int file = 0; file < commands[i].files && !status; file++)
+            status = trace_open(&db[file], f.words[file], error, sizeof error) ? STATUS_USAGE : 0;
+        status = status ? status : commands[i].run(db, &a, &f, error, sizeof error);
+        sqlite3_close(db[0]);
+        sqlite3_close(db[1]);
         return status ? command_say(name, status, "%s", error) : status;
     }
     if (argc < 2)

@@ -8,14 +8,13 @@
 #include "tracer/reader.h"
 
 /* The reports. They print to `out` and return 0, or -errno with one sentence in `error`. */
-int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t error_size);
+int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size);
 /* View figures as one JSON object, "SECTION: NAME" to value, times in ns. */
-int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t error_size);
-int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t error_size);
+int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t size);
+int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t size);
 /* Of one launch (0: the median one); json: an object in place of lines. Also -ERANGE: there is no
  * such launch. */
-int trace_report_why(sqlite3 *db, uint64_t launch, int json, FILE *out, char *error,
-                     size_t error_size);
+int trace_report_why(sqlite3 *db, uint64_t launch, int json, FILE *out, char *error, size_t size);
 
 /* Which part of a trace to export. Times in ns since the run's start. */
 struct trace_export {
@@ -39,14 +38,14 @@ struct trace_plot_part {
  * no such launch or rank, or nothing in that time; -ENOENT: no gnuplot; -EIO: it failed, or the
  * picture could not be written: then what was at `path` is as it was. */
 int trace_plot(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
-               const char *path, char *error, size_t error_size);
+               const char *path, char *error, size_t size);
 /* The gnuplot script that draws into `path`: for tests, and for users that want another picture. */
 int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
-                      const char *path, FILE *out, char *error, size_t error_size);
+                      const char *path, FILE *out, char *error, size_t size);
 
 /* The time of a launch. 0, or -ERANGE with a sentence where there is no such launch. */
 int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error,
-                 size_t error_size);
+                 size_t size);
 
 /* A time for people: "850 ns", "12.3 us", "4.56 ms". `text` has room for 24 characters. Returns
  * text. */

@@ -82,8 +82,8 @@ static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
         mk_sort(ratio, (size_t)n);
         fprintf(out,
                 "  slowest rank of launch i of B over that of A: median %.3f, from %.3f to %.3f "
-                "over %lld launch%s\n",
-                ratio[n / 2], ratio[0], ratio[n - 1], (long long)n, n == 1 ? "" : "es");
+                "over %ld launch%s\n",
+                ratio[n / 2], ratio[0], ratio[n - 1], n, n == 1 ? "" : "es");
     }
     free(ratio);
     return ratio ? 0 : -ENOMEM;

@@ -8,7 +8,6 @@
 #include "core/grow.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct export
 {
@@ -61,7 +60,7 @@ static sqlite3_stmt *trace_export_ask(const struct export *x, const char *sql)
 static void trace_export_us(struct export *x, const char *name, int64_t ns)
 {
     double us = (double)ns / 1000;
-    fprintf(x->out, ",\"%s\":%lld.%03lld%s", name, (long long)(ns / 1000), (long long)(ns % 1000),
+    fprintf(x->out, ",\"%s\":%ld.%03ld%s", name, ns / 1000, ns % 1000,
             (int64_t)(us * 1000.0) < ns ? "1" : "");
 }
 
@@ -70,8 +69,8 @@ static void trace_export_us(struct export *x, const char *name, int64_t ns)
 static void trace_export_write(struct export *x, char phase, int64_t rank, int64_t tid, int64_t ts,
                                int64_t dur, const char *members)
 {
-    fprintf(x->out, "%s\n{\"ph\":\"%c\",\"pid\":%lld,\"tid\":%lld", x->any ? "," : "", phase,
-            (long long)rank, (long long)tid);
+    fprintf(x->out, "%s\n{\"ph\":\"%c\",\"pid\":%ld,\"tid\":%ld", x->any ? "," : "", phase, rank,
+            tid);
     x->any = 1;
     if (ts != QUERY_NONE)
         trace_export_us(x, "ts", ts);
@@ -129,8 +128,8 @@ static void trace_export_thread(struct export *x, int64_t rank, int64_t tid, int
     snprintf(members, sizeof members, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}", name);
     trace_export_write(x, 'M', rank, tid, QUERY_NONE, QUERY_NONE, members);
     snprintf(members, sizeof members,
-             ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%lld}",
-             (long long)(place < INT32_MAX ? place : INT32_MAX));
+             ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%ld}",
+             place < INT32_MAX ? place : INT32_MAX);
     trace_export_write(x, 'M', rank, tid, QUERY_NONE, QUERY_NONE, members);
 }
 
@@ -329,8 +328,8 @@ static void trace_export_point(struct export *x, char phase, const struct point 
                                const char *name, int64_t id)
 {
     char members[96];
-    snprintf(members, sizeof members, "%s,\"cat\":\"flow\",\"name\":\"%s\",\"id\":%lld",
-             phase == 'f' ? ",\"bp\":\"e\"" : "", name, (long long)id);
+    snprintf(members, sizeof members, "%s,\"cat\":\"flow\",\"name\":\"%s\",\"id\":%ld",
+             phase == 'f' ? ",\"bp\":\"e\"" : "", name, id);
     trace_export_write(x, phase, p->rank, p->tid, p->at, QUERY_NONE, members);
 }
 

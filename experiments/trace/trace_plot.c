@@ -63,8 +63,8 @@ static int trace_plot_write_script(FILE *out, void *context, char *error, size_t
         return trace_damage() ? -EBADMSG : -ERANGE;
     int64_t ranks = query_integer(p->db, 0, "SELECT count(*) FROM rank", "");
     if (p->part.rank >= ranks)
-        return mk_fail(-ERANGE, error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
-                       (long long)p->part.rank, (long long)ranks - 1);
+        return mk_fail(-ERANGE, error, size, "there is no rank %ld; the trace has ranks 0 to %ld",
+                       p->part.rank, ranks - 1);
     int rc = p->kind == TRACE_PLOT_OVERLAP ? trace_plot_overlap(p) : trace_plot_timeline(p);
     if (trace_damage())
         return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", trace_damage());

@@ -14,9 +14,8 @@ int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, cha
     if (found)
         *start = from, *end = to;
     if (!found)
-        snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld",
-                 (unsigned long long)launch,
-                 (long long)query_integer(db, 0, "SELECT count(*) FROM launch", ""));
+        snprintf(error, size, "there is no launch %lu; the trace has launches 1 to %ld", launch,
+                 query_integer(db, 0, "SELECT count(*) FROM launch", ""));
     return found ? 0 : -ERANGE;
 }
 

@@ -110,8 +110,8 @@ int trace_report_json(sqlite3 *db, FILE *out, char *error, size_t size)
                  *figures[i].unit ? ", " : "", figures[i].unit);
         json_number(out, name, figures[i].value[0]);
     }
-    fprintf(out, "  \"launches\": %lld\n}\n",
-            (long long)query_integer(db, 0, "SELECT count(*) FROM launch", ""));
+    fprintf(out, "  \"launches\": %ld\n}\n",
+            query_integer(db, 0, "SELECT count(*) FROM launch", ""));
     if (fflush(out) != 0)
         return mk_fail(-EIO, error, size, "cannot write the figures: %s", strerror(errno));
     return 0;

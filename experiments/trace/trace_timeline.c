@@ -316,13 +316,13 @@ int trace_plot_timeline(const struct trace_picture *p)
     trace_plot_head(p, title, (int)(200 + (rows < 60 ? rows : 60) * 36));
     fprintf(p->out,
             "set title offset 0,1\nset xlabel \"time, %s%s\\n\"\nset xrange [0:%.3f]\nset yrange "
-            "[%lld:0]\nset style fill solid noborder\nset key below Left reverse\n",
+            "[%ld:0]\nset style fill solid noborder\nset key below Left reverse\n",
             a.unit < 10    ? "ns"
             : a.unit < 1e4 ? "us"
             : a.unit < 1e7 ? "ms"
                            : "s",
             a.count > 1 ? " in launches: what lies between them is cut out (grey)" : "",
-            a.length / a.unit, (long long)rows);
+            a.length / a.unit, rows);
     trace_timeline_mark_cuts(p->out, &a);
     trace_timeline_mark_launches(p, &a);
     trace_timeline_draw_rows(p, &a, rows, c);

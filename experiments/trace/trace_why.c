@@ -16,9 +16,9 @@ static void trace_why_print_text(sqlite3 *db, const struct trace_why *w, FILE *o
     QUERY q = query_ask(db, "SELECT op, shape, source FROM run", "");
     if (query_row(q, "ttt", &op, &shape, &source))
         fprintf(out, "%s %s, %s: ", op, shape, source);
-    fprintf(out, "launch %llu, rank %u (its slowest) took %s; %u tile%s on %u compute CTA%s\n",
-            (unsigned long long)w->launch, w->rank, trace_time(time, whole), w->tiles,
-            trace_plural(w->tiles), w->ctas, trace_plural(w->ctas));
+    fprintf(out, "launch %lu, rank %u (its slowest) took %s; %u tile%s on %u compute CTA%s\n",
+            w->launch, w->rank, trace_time(time, whole), w->tiles, trace_plural(w->tiles), w->ctas,
+            trace_plural(w->ctas));
     if (w->early)
         fprintf(out,
                 "counted from the end of the launch before: its first block stood ready %s "
@@ -29,8 +29,8 @@ static void trace_why_print_text(sqlite3 *db, const struct trace_why *w, FILE *o
         double share = whole > 0 ? w->ns[i] / whole : 0;
         if (w->ns[i] <= 0)
             continue;
-        fprintf(out, "  %-30s %9s  %5.1f  ", trace_why_name((enum trace_why_part)i),
-                trace_time(time, w->ns[i]), 100 * share);
+        fprintf(out, "  %-30s %9s  %5.1f  ", trace_why_name(i), trace_time(time, w->ns[i]),
+                100 * share);
         for (int j = 0; j < (int)(share * BAR + 0.5) && j < BAR; j++)
             fputc('#', out);
         fputc('\n', out);

@@ -51,10 +51,9 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[OP_DIMENSIONS])
     op_set_numbers(q, shape);
     t->count = t->standing = t->unfit = 0;
     t->standing_words[0] = '\0';
-    int result = plan_build(&t->shape.plan, q, 0, 0, t->error, t->error_size);
+    int result = plan_build(&t->shape.plan, q, 0, 0, t->error, t->size);
     if (!result)
-        result =
-            tuning_build(&standing, &t->table, q, t->job->device, 0, 0, t->error, t->error_size);
+        result = tuning_build(&standing, &t->table, q, t->job->device, 0, 0, t->error, t->size);
     if (!result) {
         const struct tuning_entry *e = tuning_find(&t->table, q, t->job->device, &exact);
         struct mk_tuning formula = q->tuning;
@@ -71,8 +70,7 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[OP_DIMENSIONS])
 static void tune_show_round(const struct tune *t, const char *what, uint64_t round, uint32_t count)
 {
     char text[PROBLEM_TEXT];
-    pulse_says("%s, %s %llu, %u plans", problem_text(&t->shape.problem, text), what,
-               (unsigned long long)round, count);
+    pulse_says("%s, %s %lu, %u plans", problem_text(&t->shape.problem, text), what, round, count);
 }
 
 /* Rounds of changing the best in one option, until that is no use. */
@@ -146,7 +144,7 @@ static int tune_keep(struct tune *t, uint32_t chosen)
     e.formula_ms = t->plans[0].ms;
     e.simulated = t->job->simulated != NULL;
     strftime(e.date, sizeof e.date, "%Y-%m-%d", gmtime(&now));
-    return tune_keeps(t->job) ? tuning_store(t->table.path, &e, t->error, t->error_size) : 0;
+    return tune_keeps(t->job) ? tuning_store(t->table.path, &e, t->error, t->size) : 0;
 }
 
 int tune_is_apart(const struct tune_plan *fast, const struct tune_plan *slow)
@@ -184,11 +182,10 @@ static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
         return 0;
     if (slower > TUNE_KEEPS && !apart && !standing->wrong)
         fprintf(out,
-                "default   %.3f of the best found, which is no difference: half of its %llu "
+                "default   %.3f of the best found, which is no difference: half of its %lu "
                 "launches took %.4f to %.4f ms, of the best's %.4f to %.4f (%s)\n",
-                slower, (unsigned long long)standing->launches, standing->low, standing->high,
-                fastest->low, fastest->high,
-                *t->standing_words ? t->standing_words : "the formula's");
+                slower, standing->launches, standing->low, standing->high, fastest->low,
+                fastest->high, *t->standing_words ? t->standing_words : "the formula's");
     else
         fprintf(out, "default   %.3f of the best found: %swithin %.2f (%s)\n", slower,
                 within ? "" : "not ", TUNE_WITHIN,
@@ -210,22 +207,19 @@ static int tune_all(struct tune *t, struct outcome *o)
     for (uint32_t i = 0; i < job->shape_count && !result; i++) {
         uint32_t best = 0;
         result = tune_begin_shape(t, job->shapes[i]);
-        if (!result)
-            result = tune_search(t);
-        if (!result)
-            result = tune_compare(t, &best);
+        result = result ? result : tune_search(t);
+        result = result ? result : tune_compare(t, &best);
         if (!result && job->identity.rank == 0) {
             pulse_hide();
             result = tune_report(t, best, i == 0);
             if (result)
                 t->running = NULL; /* that was no plan's fault */
             if (result)
-                snprintf(t->error, t->error_size, "the table or %s could not be written: %s",
+                snprintf(t->error, t->size, "the table or %s could not be written: %s",
                          job->options.csv ? job->options.csv : "standard output",
                          strerror(-result));
         }
-        if (!result)
-            result = tune_conclude(t, best, o);
+        result = result ? result : tune_conclude(t, best, o);
         o->shapes += !result;
     }
     return result;
@@ -233,7 +227,7 @@ static int tune_all(struct tune *t, struct outcome *o)
 
 int tune_rank(const struct run_job *job, char *sentence, size_t size)
 {
-    struct tune t = {.job = job, .listen_fd = -1, .error = sentence, .error_size = size};
+    struct tune t = {.job = job, .listen_fd = -1, .error = sentence, .size = size};
     struct outcome o = {0};
     char words[256];
     t.plans = calloc(TUNE_PLANS, sizeof *t.plans);

@@ -56,7 +56,7 @@ struct tune {
     int listen_fd;        /* rank 0: its socket */
     struct csv_table csv; /* of --csv, of the shapes so far */
     char *error;
-    size_t error_size;
+    size_t size;
 };
 
 /* What one rank found of a plan. */
@@ -74,7 +74,7 @@ int tune_is_apart(const struct tune_plan *fast, const struct tune_plan *slow);
 
 /* `text`: NAME=V,V:NAME, NULL for all options. 0, or -EINVAL with a sentence. */
 int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error,
-                     size_t error_size);
+                     size_t size);
 
 /* Adds plan `center` with one option changed, in all ways of the space that fit the shape and are
  * not there yet. */

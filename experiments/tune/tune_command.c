@@ -6,7 +6,6 @@
 #include "experiments/tune/tune.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #define SEARCH "the search"

@@ -42,8 +42,8 @@ static int tune_gpu_prepare(struct tune *t, struct mk_comm *comm)
         t->gpu = calloc(1, sizeof *t->gpu);
         if (!t->gpu)
             return -ENOMEM;
-        t->gpu->bench = (struct gpu_bench){
-            .job = t->job, .comm = comm, .error = t->error, .error_size = t->error_size};
+        t->gpu->bench =
+            (struct gpu_bench){.job = t->job, .comm = comm, .error = t->error, .size = t->size};
         t->gpu->bench.launches_most =
             (uint32_t)mk_ceil_div(2 * t->job->options.iters, GPU_TURNS) + GPU_SKIPPED;
         result = gpu_bench_open(&t->gpu->bench);
@@ -101,7 +101,7 @@ static int tune_gpu_plan(struct tune *t, uint32_t which, struct mk_plan **out)
     struct mk_problem q = tune_problem(t, which);
     int result = comm_make_plan(out, b->comm, &q);
     if (result)
-        snprintf(b->error, b->error_size, "%s", mk_error(b->comm));
+        snprintf(b->error, b->size, "%s", mk_error(b->comm));
     return result;
 }
 
@@ -125,8 +125,7 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
         result = gemm ? gpu_capture(b, s, &graphs[i])
                       : gpu_operands_capture(&t->gpu->operands, &graphs[i]);
     }
-    if (!result)
-        result = tune_gpu_check(t, graphs, which, count, checks);
+    result = result ? result : tune_gpu_check(t, graphs, which, count, checks);
     for (uint32_t turn = 0; turn < GPU_TURNS && !result; turn++)
         for (uint32_t step = 0; step < count && !result; step++) {
             uint32_t i = turn & 1 ? count - 1 - step : step; /* to and fro */
@@ -134,8 +133,7 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
             t->running = &t->plans[which[i]];
             result = gpu_turn(b, tune_gpu_launch, &subject, times + (size_t)i * room, &counts[i]);
         }
-    if (!result)
-        result = tune_gpu_check(t, graphs, which, count, checks);
+    result = result ? result : tune_gpu_check(t, graphs, which, count, checks);
     double bound = gemm ? gpu_check_bound(b) : t->gpu->operands.bound;
     for (uint32_t i = 0; i < count && !result; i++) {
         struct gpu_time time = gpu_time_of(times + (size_t)i * room, counts[i]);

@@ -118,8 +118,7 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
                                           !check_right(&checks[i])};
     }
     if (result)
-        snprintf(t->error, t->error_size, "%s",
-                 *mk_error(comm) ? mk_error(comm) : strerror(-result));
+        snprintf(t->error, t->size, "%s", *mk_error(comm) ? mk_error(comm) : strerror(-result));
     if (r.data.job)
         run_data_close(&r.data);
     free(times);
@@ -153,7 +152,7 @@ static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_
     }
     free(all);
     if (result)
-        snprintf(t->error, t->error_size, "the times of the ranks could not be joined: %s",
+        snprintf(t->error, t->size, "the times of the ranks could not be joined: %s",
                  strerror(-result));
     return result;
 }
@@ -165,7 +164,7 @@ static int tune_measure_agree_on_table(struct tune *t, struct mk_comm *comm)
     const struct agree_field fields[] = {
         {"set of tuned plans", tuning_hash(&t->table, topo->nodes, topo->gpus), 1}};
     return agree(comm->bootstrap, topo->rank, mk_world(topo), "has", fields, 1, 0, t->error,
-                 t->error_size);
+                 t->size);
 }
 
 /* Before the ranks part: where they meet again. The listener of the communicator that they leave
@@ -181,13 +180,12 @@ static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
     if (!me->rank && t->listen_fd < 0)
         mine.error = (int16_t)t->listen_fd;
     int result = all ? bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine) : -ENOMEM;
-    if (!result)
-        result = all[0].error;
+    result = result ? result : all[0].error;
     if (!result)
         t->port = all[0].port;
     free(all);
     if (result)
-        snprintf(t->error, t->error_size, "the ranks cannot meet again: %s", strerror(-result));
+        snprintf(t->error, t->size, "the ranks cannot meet again: %s", strerror(-result));
     return result;
 }
 
@@ -208,7 +206,7 @@ static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t
     t->listen_fd = -1; /* the communicator's now */
     int result = results ? run_open(&comm, &config, t->job) : -ENOMEM;
     if (result)
-        snprintf(t->error, t->error_size, "%s", mk_error(comm));
+        snprintf(t->error, t->size, "%s", mk_error(comm));
     else if ((result = tune_measure_agree_on_table(t, comm)))
         ;
     else if (config.exec == MK_EXEC_HOST)
@@ -216,10 +214,8 @@ static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t
     else
         result =
             tune_gpu_measure ? tune_gpu_measure(t, comm, which, count, iters, results) : -ENODEV;
-    if (!result)
-        result = tune_measure_join(t, comm, which, count, results);
-    if (!result)
-        result = tune_measure_arrange_meeting(t, comm);
+    result = result ? result : tune_measure_join(t, comm, which, count, results);
+    result = result ? result : tune_measure_arrange_meeting(t, comm);
     run_close(comm);
     free(results);
     return result;
@@ -236,7 +232,7 @@ int tune_measure(struct tune *t, const uint32_t *which, uint32_t count, uint64_t
         memcpy(together + 1, which + done, some * sizeof *which);
         uint32_t fits = tune_measure_fit(t, together, some + 1, &heap, &flags);
         if (fits < 2 && count)
-            return mk_fail(-ENOSPC, t->error, t->error_size,
+            return mk_fail(-ENOSPC, t->error, t->size,
                            "two plans of this shape are more than a communicator can hold");
         int result = tune_measure_together(t, together, fits, iters, heap, flags);
         if (result)

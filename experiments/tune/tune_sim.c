@@ -70,10 +70,8 @@ static int tune_sim_one(struct tune_sim_work *w, struct tune_plan *p, char *erro
     q.tuning = p->asked;
     if (result)
         snprintf(error, size, "out of memory");
-    if (!result)
-        result = plan_build(plan, &q, 0, 0, error, size);
-    if (!result)
-        result = sim_case_config(w->of, plan, &config, error, size);
+    result = result ? result : plan_build(plan, &q, 0, 0, error, size);
+    result = result ? result : sim_case_config(w->of, plan, &config, error, size);
     if (!result) {
         result = timed_run(&config, r);
         if (result)
@@ -100,7 +98,7 @@ static void *tune_sim_work(void *argument)
         int none = 0, result = p->ms > 0 ? 0 : tune_sim_one(w, p, why, sizeof why);
         if (result && __atomic_compare_exchange_n(&w->failed, &none, result, 0, __ATOMIC_RELAXED,
                                                   __ATOMIC_RELAXED))
-            snprintf(w->tune->error, w->tune->error_size, "%s", why);
+            snprintf(w->tune->error, w->tune->size, "%s", why);
     }
     return NULL;
 }
@@ -190,8 +188,7 @@ static int tune_sim_run(struct tune_sim_options *o, char *error, size_t size)
     struct sim_case of;
     char name[64];
     int result = sim_case_open(&of, &o->of, error, size);
-    if (!result)
-        result = tune_sim_prepare(&job, o, &of, error, size);
+    result = result ? result : tune_sim_prepare(&job, o, &of, error, size);
     if (result) {
         sim_case_close(&of);
         return STATUS_USAGE;

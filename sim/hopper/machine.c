@@ -326,7 +326,7 @@ int hopper_run(struct hopper *h)
 {
     while (!h->failed && hopper_busy(h, UINT32_MAX)) {
         if (h->config.max_steps && h->steps >= h->config.max_steps) {
-            hopper_fail(h, "incomplete: not over after %llu steps", (unsigned long long)h->steps);
+            hopper_fail(h, "incomplete: not over after %lu steps", h->steps);
             return -ETIMEDOUT;
         }
         if (hopper_step(h))

@@ -149,8 +149,8 @@ void hopper_mbar_arrive(uint32_t bar, uint32_t count, uint32_t expected_bytes, i
     count *= variant == 2 && !expected_bytes ? 2 : 1;
     m->bytes += expected_bytes;
     if (m->bytes > MOST)
-        hopper_mistake("makes the mbarrier at 0x%x expect %lld bytes; %d is the most", bar,
-                       (long long)m->bytes, MOST);
+        hopper_mistake("makes the mbarrier at 0x%x expect %ld bytes; %d is the most", bar, m->bytes,
+                       MOST);
     if (arrives)
         arrived(t->block, m, count, thread_publish(t));
     hopper_point();

@@ -50,8 +50,8 @@ static int line_of_pc(uint64_t pc, char *text, size_t size)
         exe[n] = 0;
         file = exe;
     }
-    snprintf(command, sizeof command, "addr2line -e '%s' 0x%llx 2>/dev/null", file,
-             (unsigned long long)(pc - 1 - (uintptr_t)info.dli_fbase));
+    snprintf(command, sizeof command, "addr2line -e '%s' 0x%lx 2>/dev/null", file,
+             pc - 1 - (uintptr_t)info.dli_fbase);
     FILE *p = popen(command, "r");
     if (!p)
         return 0;
@@ -87,7 +87,7 @@ void where_text(uint64_t where, char *text, size_t size)
         snprintf(text, size, "%s:%d", h->lines[where % IS_LINE].file,
                  h->lines[where % IS_LINE].line);
     else if (where & IS_LINE || !line_of_pc(where, text, size))
-        snprintf(text, size, "pc 0x%llx", (unsigned long long)where);
+        snprintf(text, size, "pc 0x%lx", where);
     shorten(text);
 }
 

@@ -6,7 +6,6 @@
 #include "sim/hopper/machine.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 #define MAGIC 0x6d6b74656e736f72ull

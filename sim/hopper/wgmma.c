@@ -27,8 +27,8 @@ static struct operand operand_of(uint64_t d, uint32_t mn_major, const char *whic
             "multiplies a descriptor of %s with a base offset, which this model does not have",
             which);
     if (d & ~0xc000000000000000ull & ~0x00003fff3fff3fffull)
-        hopper_mistake("multiplies a descriptor of %s that has bits outside its fields: 0x%llx",
-                       which, (unsigned long long)d);
+        hopper_mistake("multiplies a descriptor of %s that has bits outside its fields: 0x%lx",
+                       which, d);
     if (o.row > 16 && o.start % (8 * o.row) >= o.row)
         hopper_mistake("multiplies a descriptor of %s at 0x%x that begins in the middle of a "
                        "swizzle pattern of %u bytes",

@@ -10,7 +10,6 @@
 #include "sim/vectorised.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,16 +72,15 @@ static void ag_gemm_draw(float *to, uint64_t count, uint64_t seed, uint64_t laun
                          uint32_t argument)
 {
     static const float values[] = {-3, -2, -1, 1, 2, 3};
-    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    struct sim_random r = sim_stream(seed, launch, rank, argument);
     for (uint64_t i = 0; i < count; i++)
         to[i] = argument < 2 ? values[sim_random_below(&r, 6)]
                              : ldexpf(1, (int)sim_random_below(&r, 3) + (argument == 3 ? 38 : -40));
 }
 
-static void ag_gemm_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                         void *const arguments[MK_SPACES - 1])
+static void ag_gemm_fill(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
+    const struct mk_problem *q = &l->plan->problem;
     uint64_t bytes[MK_SPACES - 1];
     op_extents(q, bytes);
     for (uint32_t i = 0; i < 2; i++) {
@@ -90,28 +88,29 @@ static void ag_gemm_fill(const struct mk_plan *plan, uint64_t seed, uint64_t lau
         float *values = malloc(count * sizeof *values);
         if (!values)
             return; /* C keeps its poison, and is found wrong */
-        ag_gemm_draw(values, count, seed, launch, q->topo.rank, i);
+        ag_gemm_draw(values, count, l->seed, l->launch, q->topo.rank, i);
         for (uint64_t n = 0; n < count; n++)
             if (q->fp8)
-                ((uint8_t *)arguments[i])[n] = mk_e4m3_from_float(values[n]);
+                ((uint8_t *)l->arguments[i])[n] = mk_e4m3_from_float(values[n]);
             else
-                ((uint16_t *)arguments[i])[n] = mk_half_from_float(plan_element(q), values[n]);
+                ((uint16_t *)l->arguments[i])[n] = mk_half_from_float(plan_element(q), values[n]);
         free(values);
         if (q->fp8)
-            ag_gemm_draw(arguments[3 + i], bytes[3 + i] / 4, seed, launch, q->topo.rank, 3 + i);
+            ag_gemm_draw(l->arguments[3 + i], bytes[3 + i] / 4, l->seed, l->launch, q->topo.rank,
+                         3 + i);
     }
-    exact_fill_bias(q, seed, launch, arguments);
+    exact_fill_bias(q, l);
 }
 
 /* Rank `rank`'s A. */
-static void ag_gemm_make_a(const struct mk_problem *q, uint64_t seed, uint64_t launch,
-                           uint32_t rank, float *scales, float *a)
+static void ag_gemm_make_a(const struct mk_problem *q, const struct sim_launch *l, uint32_t rank,
+                           float *scales, float *a)
 {
     const uint64_t shard = q->m / mk_world(&q->topo), k = q->k;
-    ag_gemm_draw(a, shard * k, seed, launch, rank, 0);
+    ag_gemm_draw(a, shard * k, l->seed, l->launch, rank, 0);
     if (!q->fp8)
         return;
-    ag_gemm_draw(scales, shard * mk_ceil_div(k, MK_SCALE_BLOCK), seed, launch, rank, 3);
+    ag_gemm_draw(scales, shard * mk_ceil_div(k, MK_SCALE_BLOCK), l->seed, l->launch, rank, 3);
     for (uint64_t i = 0; i < shard * k; i++)
         a[i] *= scales[i % k / MK_SCALE_BLOCK * shard + i / k];
 }
@@ -139,27 +138,24 @@ VECTORISED static void ag_gemm_row(const float *a, const float *b, uint64_t n, u
             row[j] += a[p] * b[p * n + j];
 }
 
-static int ag_gemm_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                          char *text, size_t size)
+static int ag_gemm_verify(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
+    const struct mk_problem *q = &l->plan->problem;
     const uint64_t m = q->m, n = q->n, k = q->k, shard = m / mk_world(&q->topo),
                    across = epilogue_columns(q->epilogue, n);
-    const uint16_t *c = arguments[2];
+    const uint16_t *c = l->arguments[2];
     float *memory = malloc((m * k + 2 * k * n + n + shard * k) * sizeof *memory),
           *b = memory + m * k, *row = b + 2 * k * n;
-    int wrong = !memory;
-    snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+    int wrong = !memory && sim_no_memory(l);
     for (uint32_t rank = 0; memory && rank < mk_world(&q->topo); rank++)
-        ag_gemm_make_a(q, seed, launch, rank, row + n, memory + rank * shard * k);
+        ag_gemm_make_a(q, l, rank, row + n, memory + rank * shard * k);
     if (memory)
-        ag_gemm_make_b(q, arguments, b + k * n, b);
+        ag_gemm_make_b(q, l->arguments, b + k * n, b);
     for (uint64_t i = 0; i < m && !wrong; i++) {
         ag_gemm_row(memory + i * k, b, n, k, row);
         for (uint64_t j = 0; j < across && !wrong; j++)
-            wrong = !exact_is_right(q, seed, launch, j, c[i * across + j], &row[j]) &&
-                    exact_is_wrong(q, launch, "C", i, j, c[i * across + j], row[j], text, size);
+            wrong = !exact_is_right(q, l, j, c[i * across + j], &row[j]) &&
+                    exact_is_wrong(l, "C", i, j, c[i * across + j], row[j]);
     }
     free(memory);
     return wrong;

@@ -11,20 +11,12 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EXACT 256 /* bf16 has 8 significant bits: at most as many products of 1 and -1 in a sum */
 
 enum routing { EVEN, ALL_TO_ONE, FEW, ONE_RANK_HAS_NONE, ROUTINGS };
-
-static struct sim_random exact_moe_stream(uint64_t seed, uint64_t launch, uint32_t rank,
-                                          uint32_t argument)
-{
-    return (struct sim_random){sim_mix(seed) ^
-                               sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
-}
 
 static enum routing exact_moe_routing(uint64_t seed, uint64_t launch)
 {
@@ -45,34 +37,31 @@ static uint32_t exact_moe_draw_count(const struct mk_plan *plan, uint64_t seed, 
 
 uint32_t exact_moe_count(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank)
 {
-    struct sim_random r = exact_moe_stream(seed, launch, rank, 2);
+    struct sim_random r = sim_stream(seed, launch, rank, 2);
     return exact_moe_draw_count(plan, seed, launch, rank, &r);
 }
 
-void exact_moe_fill_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t *to,
-                        void *const arguments[MK_SPACES - 1])
+void exact_moe_fill_ids(const struct sim_launch *l, uint32_t *to)
 {
-    const struct mk_problem *q = &plan->problem;
-    const uint32_t count = exact_moe_count(plan, seed, launch, q->topo.rank);
-    exact_moe_ids(plan, seed, launch, q->topo.rank, to);
+    const struct mk_problem *q = &l->plan->problem;
+    const uint32_t count = exact_moe_count(l->plan, l->seed, l->launch, q->topo.rank);
+    exact_moe_ids(l->plan, l->seed, l->launch, q->topo.rank, to);
     if (!op_counted(q))
         return;
-    *(uint32_t *)arguments[op_arguments(q) - 1] = count;
+    *(uint32_t *)l->arguments[op_arguments(q) - 1] = count;
     for (uint64_t i = count * q->moe.k; i < q->moe.tokens * q->moe.k; i++)
         to[i] = (uint32_t)(i % plan_moe_named(q));
 }
 
-uint64_t exact_moe_made(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                        const uint16_t *y, char *text, size_t size)
+uint64_t exact_moe_made(const struct sim_launch *l, const uint16_t *y)
 {
-    const struct mk_problem *q = &plan->problem;
+    const struct mk_problem *q = &l->plan->problem;
     const uint64_t all = q->moe.tokens,
-                   made = op_counted(q) ? exact_moe_count(plan, seed, launch, q->topo.rank) : all;
+                   made = op_counted(q) ? exact_moe_count(l->plan, l->seed, l->launch, q->topo.rank)
+                                        : all;
     for (uint64_t i = made * q->moe.hidden; i < all * q->moe.hidden; i++)
         if (y[i] != 0xffff) {
-            snprintf(text, size, "launch %llu, rank %u: Y[%llu] is written, and it has %llu tokens",
-                     (unsigned long long)launch, q->topo.rank,
-                     (unsigned long long)(i / q->moe.hidden), (unsigned long long)made);
+            sim_wrong(l, "Y[%lu] is written, and it has %lu tokens", i / q->moe.hidden, made);
             return UINT64_MAX;
         }
     return made;
@@ -83,7 +72,7 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
 {
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t experts = (uint32_t)plan_moe_named(&plan->problem), k = (uint32_t)m->k;
-    struct sim_random r = exact_moe_stream(seed, launch, rank, 2);
+    struct sim_random r = sim_stream(seed, launch, rank, 2);
     int evenly = (seed & EXACT_MOE_EVENLY) != 0;
     enum routing how = exact_moe_routing(seed, launch);
     uint32_t used = how == FEW && experts / 2 >= k ? experts / 2 : experts;
@@ -109,7 +98,7 @@ static uint32_t *exact_moe_map(const struct mk_plan *plan, uint64_t seed, uint32
     const uint32_t world = mk_world(&q->topo), logical = (uint32_t)op_logical(q),
                    slots = (uint32_t)q->moe.experts;
     const struct mk_topo topo = {q->topo.nodes, q->topo.gpus, rank};
-    struct sim_random r = exact_moe_stream(seed, 0, 0, 3);
+    struct sim_random r = sim_stream(seed, 0, 0, 3);
     uint32_t *row = malloc(logical * sizeof *row);
     int32_t *of = malloc((uint64_t)logical * world * sizeof *of);
     double *loads = malloc(logical * sizeof *loads);
@@ -144,6 +133,16 @@ void exact_moe_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     free(map);
 }
 
+uint32_t *exact_moe_all_taken(const struct sim_launch *l)
+{
+    const uint64_t places = l->plan->problem.moe.tokens * l->plan->problem.moe.k;
+    const uint32_t world = mk_world(&l->plan->problem.topo);
+    uint32_t *ids = malloc(world * places * sizeof *ids);
+    for (uint32_t rank = 0; ids && rank < world; rank++)
+        exact_moe_taken(l->plan, l->seed, l->launch, rank, ids + rank * places);
+    return ids;
+}
+
 int exact_moe_start(const struct mk_plan *plan, uint64_t seed, uint8_t *heap)
 {
     const uint64_t logical = op_logical(&plan->problem);
@@ -169,20 +168,18 @@ static uint64_t exact_moe_stride_of(const struct mk_moe *m)
     return stride;
 }
 
-static void exact_moe_fill_tokens(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                  uint32_t rank, uint16_t *x)
+static void exact_moe_fill_tokens(const struct sim_launch *l, uint32_t rank, uint16_t *x)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    struct sim_random r = exact_moe_stream(seed, launch, rank, 0);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    struct sim_random r = sim_stream(l->seed, l->launch, rank, 0);
     exact_moe_fill_ones(&r, x, m->tokens * m->hidden, exact_moe_stride_of(m));
 }
 
 /* FP8: scales are powers of two: of a token times one of its block of K, of 128 columns of an
  * expert divided by that of the block. So a wrong scale is seen, and sums are as exact as without. */
-static int exact_moe_power(uint64_t seed, uint64_t launch, uint64_t which, uint64_t i,
-                           uint32_t most)
+static int exact_moe_power(const struct sim_launch *l, uint64_t which, uint64_t i, uint32_t most)
 {
-    return (int)(sim_mix(sim_mix(seed ^ launch << 32) + (which << 40 ^ i)) % most);
+    return (int)(sim_mix(sim_mix(l->seed ^ l->launch << 32) + (which << 40 ^ i)) % most);
 }
 
 static void exact_moe_encode(uint8_t *to, const uint16_t *from, uint64_t count)
@@ -192,58 +189,55 @@ static void exact_moe_encode(uint8_t *to, const uint16_t *from, uint64_t count)
 }
 
 /* Tokens as records, and the experts' B with its scales, of numbers in bf16. */
-static void exact_moe_fill_fp8(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                               const uint16_t *x, const uint16_t *b,
-                               void *const arguments[MK_SPACES - 1])
+static void exact_moe_fill_fp8(const struct sim_launch *l, const uint16_t *x, const uint16_t *b)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
     const uint64_t blocks = mk_ceil_div(m->hidden, MK_SCALE_BLOCK), pitch = mk_round_up(blocks, 4),
                    record = quantize_record(m->hidden), across = mk_ceil_div(m->inner, 128),
                    experts = m->experts / mk_world(t);
-    float *scales = arguments[5];
+    float *scales = l->arguments[5];
     for (uint64_t token = 0; token < m->tokens; token++) {
-        uint8_t *to = (uint8_t *)arguments[0] + token * record;
+        uint8_t *to = (uint8_t *)l->arguments[0] + token * record;
         float *of = (float *)(void *)(to + m->hidden);
-        int power = exact_moe_power(seed, launch, 1, t->rank * m->tokens + token, 8);
+        int power = exact_moe_power(l, 1, t->rank * m->tokens + token, 8);
         memset(to, 0xff, record); /* what fills a record up is no number */
         exact_moe_encode(to, x + token * m->hidden, m->hidden);
         for (uint64_t i = 0; i < blocks; i++)
-            of[i] = ldexpf(1, power + exact_moe_power(seed, launch, 3, i, 32));
+            of[i] = ldexpf(1, power + exact_moe_power(l, 3, i, 32));
     }
-    exact_moe_encode(arguments[1], b, experts * m->hidden * m->inner);
+    exact_moe_encode(l->arguments[1], b, experts * m->hidden * m->inner);
     memset(scales, 0, experts * across * pitch * sizeof *scales);
     for (uint64_t i = 0; i < experts * across; i++)
         for (uint64_t j = 0; j < blocks; j++)
             scales[i * pitch + j] =
-                ldexpf(1, exact_moe_power(seed, launch, 2, t->rank * experts * across + i, 8) -
-                              exact_moe_power(seed, launch, 3, j, 32));
+                ldexpf(1, exact_moe_power(l, 2, t->rank * experts * across + i, 8) -
+                              exact_moe_power(l, 3, j, 32));
 }
 
-static void exact_moe_fill_b(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                             uint16_t *b)
+static void exact_moe_fill_b(const struct sim_launch *l, uint16_t *b)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    struct sim_random r = exact_moe_stream(seed, launch, t->rank, 1);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
+    struct sim_random r = sim_stream(l->seed, l->launch, t->rank, 1);
     exact_moe_fill_ones(&r, b, m->experts / mk_world(t) * m->hidden * m->inner, 1);
 }
 
-void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                    void *const arguments[MK_SPACES - 1])
+void exact_moe_fill(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    const int fp8 = plan->problem.fp8;
-    uint16_t *x = fp8 ? malloc(m->tokens * m->hidden * 2) : arguments[0],
-             *b = fp8 ? malloc(m->experts / mk_world(t) * m->hidden * m->inner * 2) : arguments[1];
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
+    const int fp8 = l->plan->problem.fp8;
+    uint16_t *x = fp8 ? malloc(m->tokens * m->hidden * 2) : l->arguments[0],
+             *b = fp8 ? malloc(m->experts / mk_world(t) * m->hidden * m->inner * 2)
+                      : l->arguments[1];
     if (x && b) { /* else C keeps its poison, and is found wrong */
-        exact_moe_fill_tokens(plan, seed, launch, t->rank, x);
-        exact_moe_fill_b(plan, seed, launch, b);
+        exact_moe_fill_tokens(l, t->rank, x);
+        exact_moe_fill_b(l, b);
         if (fp8)
-            exact_moe_fill_fp8(plan, seed, launch, x, b, arguments);
+            exact_moe_fill_fp8(l, x, b);
     }
-    exact_moe_fill_ids(plan, seed, launch, arguments[2], arguments);
+    exact_moe_fill_ids(l, l->arguments[2]);
     if (fp8) {
         free(x);
         free(b);
@@ -252,8 +246,7 @@ void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 
 /* What a check of rows of C needs of its launch and expert. */
 struct exact_moe_rows {
-    const struct mk_plan *plan;
-    uint64_t seed, launch;
+    const struct sim_launch *l;
     uint32_t expert;
     const uint16_t *b;
 };
@@ -262,7 +255,7 @@ struct exact_moe_rows {
 static int exact_moe_check_row(const struct exact_moe_rows *of, const uint16_t *x, uint64_t token,
                                const uint16_t *c)
 {
-    const struct mk_plan *plan = of->plan;
+    const struct mk_plan *plan = of->l->plan;
     const uint16_t *b = of->b;
     const struct mk_moe *m = &plan->problem.moe;
     uint64_t stride = exact_moe_stride_of(m);
@@ -274,8 +267,8 @@ static int exact_moe_check_row(const struct exact_moe_rows *of, const uint16_t *
                        b[plan->problem.b_transposed ? col * m->hidden + i : i * m->inner + col]);
         if (plan->problem.fp8)
             sum = ldexpf(
-                sum, exact_moe_power(of->seed, of->launch, 1, token, 8) +
-                         exact_moe_power(of->seed, of->launch, 2,
+                sum, exact_moe_power(of->l, 1, token, 8) +
+                         exact_moe_power(of->l, 2,
                                          of->expert * mk_ceil_div(m->inner, 128) + col / 128, 8));
         if (mk_bf16_to_float(c[col]) != sum)
             return 1;
@@ -286,10 +279,9 @@ static int exact_moe_check_row(const struct exact_moe_rows *of, const uint16_t *
 /* The rows of one expert, in the order of source rank, token, place; returns how many, or -1 for a
  * wrong one. */
 static int64_t exact_moe_check_expert(const struct exact_moe_rows *of, const uint16_t *x,
-                                      const uint32_t *ids, const uint16_t *c, char *text,
-                                      size_t size)
+                                      const uint32_t *ids, const uint16_t *c)
 {
-    const struct mk_plan *plan = of->plan;
+    const struct mk_plan *plan = of->l->plan;
     const uint32_t expert = of->expert;
     const struct mk_moe *m = &plan->problem.moe;
     int64_t rows = 0;
@@ -298,9 +290,8 @@ static int64_t exact_moe_check_expert(const struct exact_moe_rows *of, const uin
         if (ids[i] != expert)
             continue;
         if (exact_moe_check_row(of, x + token * m->hidden, token, c + (uint64_t)rows * m->inner)) {
-            snprintf(text, size, "row %lld of expert %u was not made from token %llu of rank %llu",
-                     (long long)rows, expert, (unsigned long long)(token % m->tokens),
-                     (unsigned long long)(token / m->tokens));
+            sim_wrong(of->l, "row %ld of expert %u was not made from token %lu of rank %lu", rows,
+                      expert, token % m->tokens, token / m->tokens);
             return -1;
         }
         rows++;
@@ -308,43 +299,33 @@ static int64_t exact_moe_check_expert(const struct exact_moe_rows *of, const uin
     return rows;
 }
 
-int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                     void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                     char *text, size_t size)
+int exact_moe_verify(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
     uint32_t world = mk_world(t), rank_experts = (uint32_t)(m->experts / world), next = 0;
-    const uint32_t *said = arguments[4];
-    char what[160] = "";
+    const uint32_t *said = l->arguments[4];
     uint16_t *x = malloc(world * m->tokens * m->hidden * 2);
-    uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
-    uint16_t *made = plan->problem.fp8 ? malloc(rank_experts * m->hidden * m->inner * 2) : NULL;
-    const uint16_t *b = plan->problem.fp8 ? made : arguments[1];
-    int wrong = !x || !ids || !b;
+    uint32_t *ids = exact_moe_all_taken(l);
+    uint16_t *made = l->plan->problem.fp8 ? malloc(rank_experts * m->hidden * m->inner * 2) : NULL;
+    const uint16_t *b = l->plan->problem.fp8 ? made : l->arguments[1];
+    int wrong = (!x || !ids || !b) && sim_wrong(l, "no memory");
     if (made)
-        exact_moe_fill_b(plan, seed, launch, made);
-    for (uint32_t rank = 0; rank < world && !wrong; rank++) {
-        exact_moe_fill_tokens(plan, seed, launch, rank, x + rank * m->tokens * m->hidden);
-        exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-    }
+        exact_moe_fill_b(l, made);
+    for (uint32_t rank = 0; rank < world && !wrong; rank++)
+        exact_moe_fill_tokens(l, rank, x + rank * m->tokens * m->hidden);
     for (uint32_t i = 0; i < rank_experts && !wrong; i++) {
         uint32_t expert = t->rank * rank_experts + i;
-        const struct exact_moe_rows of = {plan, seed, launch, expert,
-                                          b + (uint64_t)i * m->hidden * m->inner};
+        const struct exact_moe_rows of = {l, expert, b + (uint64_t)i * m->hidden * m->inner};
         int64_t rows = exact_moe_check_expert(
-            &of, x, ids, (const uint16_t *)arguments[3] + (uint64_t)next * m->inner, what,
-            sizeof what);
+            &of, x, ids, (const uint16_t *)l->arguments[3] + (uint64_t)next * m->inner);
+        wrong = rows < 0;
         if (rows >= 0 && (said[2 * i] != next || said[2 * i + 1] != rows))
-            snprintf(what, sizeof what,
-                     "expert %u has %lld rows from %u on, and is said to have %u from %u on",
-                     expert, (long long)rows, next, said[2 * i + 1], said[2 * i]);
-        wrong = *what != 0;
-        next += (uint32_t)mk_round_up((uint64_t)rows, plan->problem.tuning.tile_m);
+            wrong =
+                sim_wrong(l, "expert %u has %ld rows from %u on, and is said to have %u from %u on",
+                          expert, rows, next, said[2 * i + 1], said[2 * i]);
+        next += (uint32_t)mk_round_up((uint64_t)rows, l->plan->problem.tuning.tile_m);
     }
-    if (wrong)
-        snprintf(text, size, "launch %llu, rank %u: %s", (unsigned long long)launch, t->rank,
-                 *what ? what : "no memory");
     free(x);
     free(ids);
     free(made);

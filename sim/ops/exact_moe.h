@@ -17,6 +17,9 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
 void exact_moe_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
                      uint32_t *ids);
 
+/* ... of all ranks, [world, tokens, k]. NULL: no memory. */
+uint32_t *exact_moe_all_taken(const struct sim_launch *l);
+
 /* Before the first launch: the map into this rank's heap. */
 int exact_moe_start(const struct mk_plan *plan, uint64_t seed, uint8_t *heap);
 
@@ -25,16 +28,11 @@ uint32_t exact_moe_count(const struct mk_plan *plan, uint64_t seed, uint64_t lau
 
 /* This rank's ids into `to`; and its count, where the plan is counted: then tokens behind name experts,
  * which no launch should see. */
-void exact_moe_fill_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t *to,
-                        void *const arguments[MK_SPACES - 1]);
+void exact_moe_fill_ids(const struct sim_launch *l, uint32_t *to);
 
 /* Of Y [tokens, H]: tokens behind the count of a plan that is counted are as they were, 0xff. Returns
  * how many are not behind it; UINT64_MAX, with a sentence: one has been written. */
-uint64_t exact_moe_made(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                        const uint16_t *y, char *text, size_t size);
+uint64_t exact_moe_made(const struct sim_launch *l, const uint16_t *y);
 
-void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                    void *const arguments[MK_SPACES - 1]);
-int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                     void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                     char *text, size_t size);
+void exact_moe_fill(const struct sim_launch *l);
+int exact_moe_verify(const struct sim_launch *l);

@@ -8,7 +8,6 @@
 #include "sim/route.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,9 +18,9 @@
 
 /* Each tensor's elements are a function of its key and their place, so that the reference makes
  * only those that it needs. */
-static uint64_t key(uint64_t seed, uint64_t launch, uint32_t owner, uint32_t argument)
+static uint64_t key(const struct sim_launch *l, uint32_t owner, uint32_t argument)
 {
-    return sim_mix(sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)owner << 4 ^ argument));
+    return sim_mix(sim_stream(l->seed, l->launch, owner, argument).state);
 }
 
 static int exact_moe_ffn_one(uint64_t key, uint64_t place)
@@ -122,9 +121,9 @@ static int exact_moe_ffn_down_power(const struct mk_moe *m, uint64_t k, uint64_t
 }
 
 /* Of a block of K of tokens. */
-static int exact_moe_ffn_depth_power(uint64_t seed, uint64_t launch, uint64_t block)
+static int exact_moe_ffn_depth_power(const struct sim_launch *l, uint64_t block)
 {
-    return exact_moe_ffn_power(key(seed, launch, 0, 7), block, 16);
+    return exact_moe_ffn_power(key(l, 0, 7), block, 16);
 }
 
 static int exact_moe_ffn_token_power(uint64_t k, uint64_t token)
@@ -132,12 +131,10 @@ static int exact_moe_ffn_token_power(uint64_t k, uint64_t token)
     return exact_moe_ffn_power(~k, token, 4);
 }
 
-static void exact_moe_ffn_fill_tokens_fp8(const struct mk_plan *plan, uint64_t seed,
-                                          uint64_t launch, uint8_t *records)
+static void exact_moe_ffn_fill_tokens_fp8(const struct sim_launch *l, uint8_t *records)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const uint64_t k = key(seed, launch, plan->problem.topo.rank, 0),
-                   record = quantize_record(m->hidden);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const uint64_t k = key(l, l->plan->problem.topo.rank, 0), record = quantize_record(m->hidden);
     for (uint64_t token = 0; token < m->tokens; token++) {
         uint8_t *to = records + token * record;
         float *scales = (float *)(void *)(to + m->hidden);
@@ -147,24 +144,23 @@ static void exact_moe_ffn_fill_tokens_fp8(const struct mk_plan *plan, uint64_t s
             to[exact_moe_ffn_token_place(m, i)] =
                 mk_e4m3_from_float((float)exact_moe_ffn_token_at_fp8(m, k, token, i));
         for (uint64_t i = 0; i < mk_ceil_div(m->hidden, MK_SCALE_BLOCK); i++)
-            scales[i] = ldexpf(1, exact_moe_ffn_token_power(k, token) +
-                                      exact_moe_ffn_depth_power(seed, launch, i));
+            scales[i] =
+                ldexpf(1, exact_moe_ffn_token_power(k, token) + exact_moe_ffn_depth_power(l, i));
     }
 }
 
-static void exact_moe_ffn_fill_expert_fp8(const struct mk_plan *plan, uint64_t seed,
-                                          uint64_t launch, uint32_t expert, uint32_t local,
-                                          void *const arguments[MK_SPACES - 1])
+static void exact_moe_ffn_fill_expert_fp8(const struct sim_launch *l, uint32_t expert,
+                                          uint32_t local)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const uint64_t k1 = key(seed, launch, expert, 1), k2 = key(seed, launch, expert, 4),
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const uint64_t k1 = key(l, expert, 1), k2 = key(l, expert, 4),
                    deep1 = mk_ceil_div(m->hidden, MK_SCALE_BLOCK), pitch1 = mk_round_up(deep1, 4),
                    deep2 = mk_ceil_div(m->inner, MK_SCALE_BLOCK), pitch2 = mk_round_up(deep2, 4),
                    size = m->hidden * m->inner;
-    uint8_t *b1 = (uint8_t *)arguments[1] + local * 2 * size,
-            *b2 = (uint8_t *)arguments[4] + local * size;
-    float *scales1 = (float *)arguments[6] + local * 2 * deep2 * pitch1,
-          *scales2 = (float *)arguments[7] + local * deep1 * pitch2;
+    uint8_t *b1 = (uint8_t *)l->arguments[1] + local * 2 * size,
+            *b2 = (uint8_t *)l->arguments[4] + local * size;
+    float *scales1 = (float *)l->arguments[6] + local * 2 * deep2 * pitch1,
+          *scales2 = (float *)l->arguments[7] + local * deep1 * pitch2;
     memset(b1, 0, 2 * size);
     memset(scales1, 0xff, 2 * deep2 * pitch1 * sizeof(float));
     memset(scales2, 0xff, deep1 * pitch2 * sizeof(float));
@@ -175,7 +171,7 @@ static void exact_moe_ffn_fill_expert_fp8(const struct mk_plan *plan, uint64_t s
     for (uint64_t i = 0; i < 2 * deep2; i++)
         for (uint64_t j = 0; j < deep1; j++)
             scales1[i * pitch1 + j] = ldexpf(1, exact_moe_ffn_up_power(k1, i / deep2, i % deep2) -
-                                                    exact_moe_ffn_depth_power(seed, launch, j));
+                                                    exact_moe_ffn_depth_power(l, j));
     for (uint64_t col = 0; col < m->hidden; col++)
         for (uint64_t row = 0; row < m->inner; row++)
             b2[col * m->inner + row] =
@@ -186,35 +182,32 @@ static void exact_moe_ffn_fill_expert_fp8(const struct mk_plan *plan, uint64_t s
                 ldexpf(1, exact_moe_ffn_down_power(m, k2, j * MK_SCALE_BLOCK, i * MK_SCALE_BLOCK));
 }
 
-void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                        void *const arguments[MK_SPACES - 1])
+void exact_moe_ffn_fill(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t rank = plan->problem.topo.rank,
-             rank_experts = (uint32_t)m->experts / mk_world(&plan->problem.topo);
-    uint16_t *x = arguments[0], *b1 = arguments[1], *b2 = arguments[4];
-    float *weights = arguments[3];
-    const int fp8 = plan->problem.fp8;
+    const struct mk_moe *m = &l->plan->problem.moe;
+    uint32_t rank = l->plan->problem.topo.rank,
+             rank_experts = (uint32_t)m->experts / mk_world(&l->plan->problem.topo);
+    uint16_t *x = l->arguments[0], *b1 = l->arguments[1], *b2 = l->arguments[4];
+    float *weights = l->arguments[3];
+    const int fp8 = l->plan->problem.fp8;
     if (fp8)
-        exact_moe_ffn_fill_tokens_fp8(plan, seed, launch, arguments[0]);
+        exact_moe_ffn_fill_tokens_fp8(l, l->arguments[0]);
     else
         memset(x, 0, m->tokens * m->hidden * 2);
     for (uint64_t token = 0; token < m->tokens && !fp8; token++)
         for (uint64_t i = 0; i < TOKEN_ONES; i++)
-            x[token * m->hidden + exact_moe_ffn_token_place(m, i)] = mk_bf16_from_float(
-                (float)exact_moe_ffn_token_at(m, key(seed, launch, rank, 0), token, i));
+            x[token * m->hidden + exact_moe_ffn_token_place(m, i)] =
+                mk_bf16_from_float((float)exact_moe_ffn_token_at(m, key(l, rank, 0), token, i));
     for (uint32_t i = 0; i < rank_experts; i++)
         if (fp8)
-            exact_moe_ffn_fill_expert_fp8(plan, seed, launch, rank * rank_experts + i, i,
-                                          arguments);
+            exact_moe_ffn_fill_expert_fp8(l, rank * rank_experts + i, i);
         else
-            exact_moe_ffn_fill_expert(plan, key(seed, launch, rank * rank_experts + i, 1),
-                                      key(seed, launch, rank * rank_experts + i, 4),
-                                      b1 + 2 * i * m->hidden * m->inner,
-                                      b2 + i * m->hidden * m->inner);
-    exact_moe_fill_ids(plan, seed, launch, arguments[2], arguments);
+            exact_moe_ffn_fill_expert(
+                l->plan, key(l, rank * rank_experts + i, 1), key(l, rank * rank_experts + i, 4),
+                b1 + 2 * i * m->hidden * m->inner, b2 + i * m->hidden * m->inner);
+    exact_moe_fill_ids(l, l->arguments[2]);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
-        weights[i] = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i);
+        weights[i] = exact_moe_ffn_weight_at(key(l, rank, 3), i);
 }
 
 static float exact_moe_ffn_round_to_bf16(float value)
@@ -273,29 +266,26 @@ static const float *exact_moe_ffn_apply(const struct mk_problem *q, const struct
 }
 
 /* Adds what rank `at` has for every token of every rank to `partial` [W, T, H]. */
-static void exact_moe_ffn_add_rank(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                   uint32_t at, const uint32_t *ids, const struct expert *e,
-                                   float *partial)
+static void exact_moe_ffn_add_rank(const struct sim_launch *l, uint32_t at, const uint32_t *ids,
+                                   const struct expert *e, float *partial)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t world = mk_world(&plan->problem.topo), count = (uint32_t)m->experts / world;
+    const struct mk_moe *m = &l->plan->problem.moe;
+    uint32_t world = mk_world(&l->plan->problem.topo), count = (uint32_t)m->experts / world;
     uint64_t places = m->tokens * m->k;
     for (uint32_t expert = at * count; expert < (at + 1) * count; expert++) {
-        exact_moe_ffn_load_expert(&plan->problem, key(seed, launch, expert, 1),
-                                  key(seed, launch, expert, 4), e);
+        exact_moe_ffn_load_expert(&l->plan->problem, key(l, expert, 1), key(l, expert, 4), e);
         for (uint64_t i = 0; i < world * places; i++) {
             uint32_t rank = (uint32_t)(i / places);
             uint64_t token = i % places / m->k;
             if (ids[i] != expert)
                 continue;
-            const float *out =
-                exact_moe_ffn_apply(&plan->problem, e, key(seed, launch, rank, 0), token);
-            float weight = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i % places);
+            const float *out = exact_moe_ffn_apply(&l->plan->problem, e, key(l, rank, 0), token);
+            float weight = exact_moe_ffn_weight_at(key(l, rank, 3), i % places);
             float *sum = partial + (rank * m->tokens + token) * m->hidden;
             for (uint64_t col = 0; col < m->hidden; col++)
-                sum[col] +=
-                    weight * (plan->problem.deterministic ? out[col]
-                                                          : exact_moe_ffn_round_to_bf16(out[col]));
+                sum[col] += weight * (l->plan->problem.deterministic
+                                          ? out[col]
+                                          : exact_moe_ffn_round_to_bf16(out[col]));
         }
     }
 }
@@ -368,13 +358,12 @@ static int exact_moe_ffn_other_node(const struct mk_topo *t, uint32_t rank, uint
 }
 
 /* Y of all ranks, before its own rounding. */
-static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                        struct sim_reference *r)
+static int exact_moe_ffn_make_reference(const struct sim_launch *l, struct sim_reference *r)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
     uint64_t world = mk_world(t), count = world * m->tokens * m->hidden;
-    uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
+    uint32_t *ids = exact_moe_all_taken(l);
     float *partial = malloc(4 * count * sizeof *partial); /* of a node, of a rank */
     float *words =
         malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) *
@@ -390,21 +379,18 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
         e.down = e.up + TOKEN_ONES * m->inner;
         e.sums = e.down + m->inner * m->hidden;
         memset(y.of, 0, 2 * count * sizeof *y.of);
-        for (uint32_t rank = 0; rank < world; rank++) {
-            exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-        }
         for (uint32_t node = 0; node < t->nodes; node++) {
             memset(of_node.of, 0, 2 * count * sizeof *partial);
             for (uint32_t local = 0; local < t->gpus; local++) {
                 uint32_t at = mk_rank_at(t, node, local);
                 memset(of_rank.of, 0, 2 * count * sizeof *partial);
-                exact_moe_ffn_add_rank(plan, seed, launch, at, ids, &e, of_rank.of);
-                exact_moe_ffn_join(plan, &of_node, &of_rank, exact_moe_ffn_other_rail, at);
+                exact_moe_ffn_add_rank(l, at, ids, &e, of_rank.of);
+                exact_moe_ffn_join(l->plan, &of_node, &of_rank, exact_moe_ffn_other_rail, at);
             }
-            exact_moe_ffn_join(plan, &y, &of_node, exact_moe_ffn_other_node,
+            exact_moe_ffn_join(l->plan, &y, &of_node, exact_moe_ffn_other_node,
                                mk_rank_at(t, node, 0));
         }
-        r->launch = launch;
+        r->launch = l->launch;
     }
     free(ids);
     free(partial);
@@ -412,21 +398,16 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
     return result;
 }
 
-int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                         void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                         char *text, size_t size)
+int exact_moe_ffn_verify(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t rank = plan->problem.topo.rank;
-    if (reference->launch != launch &&
-        exact_moe_ffn_make_reference(plan, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
-        return 1;
-    }
-    const float *expected = (const float *)reference->memory + rank * m->tokens * m->hidden;
-    const float *off = expected + mk_world(&plan->problem.topo) * m->tokens * m->hidden;
-    const uint16_t *y = arguments[5];
-    const uint64_t made = exact_moe_made(plan, seed, launch, y, text, size);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    uint32_t rank = l->plan->problem.topo.rank;
+    if (l->reference->launch != l->launch && exact_moe_ffn_make_reference(l, l->reference))
+        return sim_no_memory(l);
+    const float *expected = (const float *)l->reference->memory + rank * m->tokens * m->hidden;
+    const float *off = expected + mk_world(&l->plan->problem.topo) * m->tokens * m->hidden;
+    const uint16_t *y = l->arguments[5];
+    const uint64_t made = exact_moe_made(l, y);
     if (made == UINT64_MAX)
         return 1;
     for (uint64_t i = 0; i < made * m->hidden; i++) {
@@ -434,12 +415,10 @@ int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t lau
         if (value >= exact_moe_ffn_round_to_bf16(expected[i] - off[i]) &&
             value <= exact_moe_ffn_round_to_bf16(expected[i] + off[i]))
             continue;
-        snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g and should be %g%s",
-                 (unsigned long long)launch, rank, (unsigned long long)(i / m->hidden),
-                 (unsigned long long)(i % m->hidden), (double)mk_bf16_to_float(y[i]),
-                 (double)exact_moe_ffn_round_to_bf16(expected[i]),
-                 y[i] == 0xffff ? " (made of what was never written)" : "");
-        return 1;
+        return sim_wrong(l, "Y[%lu][%lu] is %g and should be %g%s", i / m->hidden, i % m->hidden,
+                         (double)mk_bf16_to_float(y[i]),
+                         (double)exact_moe_ffn_round_to_bf16(expected[i]),
+                         y[i] == 0xffff ? " (made of what was never written)" : "");
     }
     return 0;
 }

@@ -7,8 +7,5 @@
 
 #include "sim/op.h"
 
-void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                        void *const arguments[MK_SPACES - 1]);
-int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                         void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                         char *text, size_t size);
+void exact_moe_ffn_fill(const struct sim_launch *l);
+int exact_moe_ffn_verify(const struct sim_launch *l);

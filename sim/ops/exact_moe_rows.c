@@ -8,22 +8,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define NOT_A_NUMBER 0x7fc1 /* of bf16: in rows that nobody may read */
-
-/* Places of all ranks: number `place` of token `token`, counted over all ranks, is number token * K +
- * place. */
-static uint32_t *exact_moe_rows_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t world = mk_world(&plan->problem.topo);
-    uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
-    for (uint32_t rank = 0; ids && rank < world; rank++) {
-        exact_moe_taken(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
-    }
-    return ids;
-}
 
 /* The places whose expert is `expert`, in order, to `places`; how many. */
 static uint32_t exact_moe_rows_of(const struct mk_plan *plan, const uint32_t *ids, uint32_t expert,
@@ -39,21 +25,20 @@ static uint32_t exact_moe_rows_of(const struct mk_plan *plan, const uint32_t *id
 
 /* Calls `see` for each expert of this rank with its first row and its places, until it returns 1. 1
  * also without memory. */
-static int exact_moe_rows_walk(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                               int (*see)(void *context, uint32_t local, uint64_t first,
-                                          const uint64_t *places, uint32_t count),
-                               void *context)
+static int exact_moe_rows_walk(const struct sim_launch *l,
+                               int (*see)(const struct sim_launch *l, uint32_t local,
+                                          uint64_t first, const uint64_t *places, uint32_t count))
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const struct mk_topo *t = &plan->problem.topo;
-    uint32_t world = mk_world(t), each = (uint32_t)m->experts / world, *ids;
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
+    uint32_t world = mk_world(t), each = (uint32_t)m->experts / world,
+             *ids = exact_moe_all_taken(l);
     uint64_t *places = malloc(world * m->tokens * m->k * sizeof *places), first = 0;
-    ids = exact_moe_rows_ids(plan, seed, launch);
     int ends = !ids || !places;
     for (uint32_t local = 0; local < each && !ends; local++) {
-        uint32_t count = exact_moe_rows_of(plan, ids, t->rank * each + local, places);
-        ends = see(context, local, first, places, count);
-        first += mk_round_up(count, plan->problem.tuning.tile_m);
+        uint32_t count = exact_moe_rows_of(l->plan, ids, t->rank * each + local, places);
+        ends = see(l, local, first, places, count);
+        first += mk_round_up(count, l->plan->problem.tuning.tile_m);
     }
     free(ids);
     free(places);
@@ -69,150 +54,113 @@ static uint64_t exact_moe_rows_bytes(const struct mk_plan *plan)
 }
 
 /* Byte `at` of token `token`, counted over all ranks. */
-static uint8_t exact_moe_rows_byte(uint64_t seed, uint64_t launch, uint64_t token, uint64_t at)
+static uint8_t exact_moe_rows_byte(const struct sim_launch *l, uint64_t token, uint64_t at)
 {
-    uint64_t word = sim_mix(sim_mix(seed ^ launch << 40) ^ token << 24 ^ at / 8);
+    uint64_t word = sim_mix(sim_mix(l->seed ^ l->launch << 40) ^ token << 24 ^ at / 8);
     return (uint8_t)(word >> at % 8 * 8);
 }
 
-void exact_moe_rows_fill_out(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                             void *const arguments[MK_SPACES - 1])
+void exact_moe_rows_fill_out(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t rank = plan->problem.topo.rank;
-    uint64_t bytes = exact_moe_rows_bytes(plan);
-    uint8_t *x = arguments[0];
+    const struct mk_moe *m = &l->plan->problem.moe;
+    uint32_t rank = l->plan->problem.topo.rank;
+    uint64_t bytes = exact_moe_rows_bytes(l->plan);
+    uint8_t *x = l->arguments[0];
     for (uint64_t i = 0; i < m->tokens * bytes; i++)
-        x[i] = exact_moe_rows_byte(seed, launch, rank * m->tokens + i / bytes, i % bytes);
-    exact_moe_fill_ids(plan, seed, launch, arguments[1], arguments);
+        x[i] = exact_moe_rows_byte(l, rank * m->tokens + i / bytes, i % bytes);
+    exact_moe_fill_ids(l, l->arguments[1]);
 }
 
-struct exact_moe_rows_out {
-    const struct mk_plan *plan;
-    uint64_t seed, launch;
-    const uint8_t *rows;
-    const uint32_t *said;
-    char *text;
-    size_t size;
-};
-
-static int exact_moe_rows_see(void *context, uint32_t local, uint64_t first, const uint64_t *places,
-                              uint32_t count)
+static int exact_moe_rows_see(const struct sim_launch *l, uint32_t local, uint64_t first,
+                              const uint64_t *places, uint32_t count)
 {
-    const struct exact_moe_rows_out *o = context;
-    const struct mk_moe *m = &o->plan->problem.moe;
-    const uint64_t bytes = exact_moe_rows_bytes(o->plan);
-    if (o->said[2 * local] != first || o->said[2 * local + 1] != count) {
-        snprintf(o->text, o->size,
-                 "its expert %u has %u rows from %llu on, and is said to have %u from %u on", local,
-                 count, (unsigned long long)first, o->said[2 * local + 1], o->said[2 * local]);
-        return 1;
-    }
+    const uint8_t *rows = l->arguments[2];
+    const uint32_t *said = l->arguments[3];
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const uint64_t bytes = exact_moe_rows_bytes(l->plan);
+    if (said[2 * local] != first || said[2 * local + 1] != count)
+        return sim_wrong(l,
+                         "its expert %u has %u rows from %lu on, and is said to have %u from %u on",
+                         local, count, first, said[2 * local + 1], said[2 * local]);
     for (uint32_t row = 0; row < count; row++)
         for (uint64_t at = 0, token = places[row] / m->k; at < bytes; at++)
-            if (o->rows[(first + row) * bytes + at] !=
-                exact_moe_rows_byte(o->seed, o->launch, token, at)) {
-                snprintf(o->text, o->size,
-                         "byte %llu of row %u of its expert %u is not that of token %llu of rank "
-                         "%llu",
-                         (unsigned long long)at, row, local,
-                         (unsigned long long)(token % m->tokens),
-                         (unsigned long long)(token / m->tokens));
-                return 1;
-            }
+            if (rows[(first + row) * bytes + at] != exact_moe_rows_byte(l, token, at))
+                return sim_wrong(
+                    l, "byte %lu of row %u of its expert %u is not that of token %lu of rank %lu",
+                    at, row, local, token % m->tokens, token / m->tokens);
     return 0;
 }
 
-int exact_moe_rows_verify_out(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                              void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                              char *text, size_t size)
+int exact_moe_rows_verify_out(const struct sim_launch *l)
 {
-    char what[160] = "no memory";
-    struct exact_moe_rows_out o = {plan,         seed, launch,     arguments[2],
-                                   arguments[3], what, sizeof what};
-    int wrong = exact_moe_rows_walk(plan, seed, launch, exact_moe_rows_see, &o);
-    if (wrong)
-        snprintf(text, size, "launch %llu, rank %u: %s", (unsigned long long)launch,
-                 plan->problem.topo.rank, what);
-    return wrong;
+    sim_wrong(l, "no memory");
+    return exact_moe_rows_walk(l, exact_moe_rows_see);
 }
 
 /* ---- back ---- */
 
 /* Column `col` of what the expert of place `place`, counted over all ranks, has made: 1 or -1. By
  * weights of 1/4 to 2 every sum of 32 of them is a number of bf16. */
-static float exact_moe_rows_made(uint64_t seed, uint64_t launch, uint64_t place, uint64_t col)
+static float exact_moe_rows_made(const struct sim_launch *l, uint64_t place, uint64_t col)
 {
-    return sim_mix(sim_mix(seed ^ launch << 40) ^ place << 24 ^ col) >> 63 ? 1 : -1;
+    return sim_mix(sim_mix(l->seed ^ l->launch << 40) ^ place << 24 ^ col) >> 63 ? 1 : -1;
 }
 
-static float exact_moe_rows_weight(uint64_t seed, uint64_t launch, uint64_t place)
+static float exact_moe_rows_weight(const struct sim_launch *l, uint64_t place)
 {
-    return 0.25f * (float)(1u << (sim_mix(sim_mix(seed ^ launch << 40) + place) >> 62));
+    return 0.25f * (float)(1u << (sim_mix(sim_mix(l->seed ^ l->launch << 40) + place) >> 62));
 }
 
-struct exact_moe_rows_back {
-    const struct mk_plan *plan;
-    uint64_t seed, launch;
-    uint16_t *rows;
-};
-
-static int exact_moe_rows_lay(void *context, uint32_t local, uint64_t first, const uint64_t *places,
-                              uint32_t count)
+static int exact_moe_rows_lay(const struct sim_launch *l, uint32_t local, uint64_t first,
+                              const uint64_t *places, uint32_t count)
 {
-    const struct exact_moe_rows_back *b = context;
-    const uint64_t hidden = b->plan->problem.moe.hidden;
+    uint16_t *rows = l->arguments[0];
+    const uint64_t hidden = l->plan->problem.moe.hidden;
     for (uint32_t row = 0; row < count; row++)
         for (uint64_t col = 0; col < hidden; col++)
-            b->rows[(first + row) * hidden + col] =
-                mk_bf16_from_float(exact_moe_rows_made(b->seed, b->launch, places[row], col));
+            rows[(first + row) * hidden + col] =
+                mk_bf16_from_float(exact_moe_rows_made(l, places[row], col));
     return 0;
 }
 
-void exact_moe_rows_fill_back(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                              void *const arguments[MK_SPACES - 1])
+void exact_moe_rows_fill_back(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t rank = plan->problem.topo.rank;
-    struct exact_moe_rows_back b = {plan, seed, launch, arguments[0]};
-    float *weights = arguments[2];
-    for (uint64_t i = 0; i < plan->problem.m * m->hidden; i++)
-        b.rows[i] = NOT_A_NUMBER;
-    exact_moe_rows_walk(plan, seed, launch, exact_moe_rows_lay, &b); /* of no memory Y is wrong */
-    exact_moe_fill_ids(plan, seed, launch, arguments[1], arguments);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    uint32_t rank = l->plan->problem.topo.rank;
+    uint16_t *rows = l->arguments[0];
+    float *weights = l->arguments[2];
+    for (uint64_t i = 0; i < l->plan->problem.m * m->hidden; i++)
+        rows[i] = NOT_A_NUMBER;
+    exact_moe_rows_walk(l, exact_moe_rows_lay); /* of no memory Y is wrong */
+    exact_moe_fill_ids(l, l->arguments[1]);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
-        weights[i] = exact_moe_rows_weight(seed, launch, rank * m->tokens * m->k + i);
+        weights[i] = exact_moe_rows_weight(l, rank * m->tokens * m->k + i);
 }
 
-int exact_moe_rows_verify_back(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                               void *const arguments[MK_SPACES - 1],
-                               struct sim_reference *reference, char *text, size_t size)
+int exact_moe_rows_verify_back(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const uint64_t rank = plan->problem.topo.rank, places = m->tokens * m->k;
-    const uint16_t *y = arguments[3];
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const uint64_t rank = l->plan->problem.topo.rank, places = m->tokens * m->k;
+    const uint16_t *y = l->arguments[3];
     uint32_t *ids = malloc(places * sizeof *ids);
     int wrong = !ids;
     uint64_t made = 0;
-    snprintf(text, size, "no memory");
+    snprintf(l->text, l->size, "no memory");
     if (ids) {
-        made = exact_moe_made(plan, seed, launch, y, text, size);
+        made = exact_moe_made(l, y);
         wrong = made == UINT64_MAX;
-        exact_moe_taken(plan, seed, launch, (uint32_t)rank, ids);
+        exact_moe_taken(l->plan, l->seed, l->launch, (uint32_t)rank, ids);
     }
     for (uint64_t i = 0; !wrong && i < made * m->hidden; i++) {
         uint64_t token = i / m->hidden, col = i % m->hidden;
         float sum = 0;
         for (uint64_t at = token * m->k; at < (token + 1) * m->k; at++)
             if (ids[at] < m->experts)
-                sum += exact_moe_rows_weight(seed, launch, rank * places + at) *
-                       exact_moe_rows_made(seed, launch, rank * places + at, col);
-        wrong = mk_bf16_to_float(y[i]) != sum;
-        if (wrong)
-            snprintf(text, size, "launch %llu, rank %llu: Y[%llu][%llu] is %g and should be %g",
-                     (unsigned long long)launch, (unsigned long long)rank,
-                     (unsigned long long)token, (unsigned long long)col,
-                     (double)mk_bf16_to_float(y[i]), (double)sum);
+                sum += exact_moe_rows_weight(l, rank * places + at) *
+                       exact_moe_rows_made(l, rank * places + at, col);
+        wrong = mk_bf16_to_float(y[i]) != sum &&
+                sim_wrong(l, "Y[%lu][%lu] is %g and should be %g", token, col,
+                          (double)mk_bf16_to_float(y[i]), (double)sum);
     }
     free(ids);
     return wrong;

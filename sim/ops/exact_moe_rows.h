@@ -5,13 +5,7 @@
 
 #include "sim/op.h"
 
-void exact_moe_rows_fill_out(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                             void *const arguments[MK_SPACES - 1]);
-int exact_moe_rows_verify_out(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                              void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                              char *text, size_t size);
-void exact_moe_rows_fill_back(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                              void *const arguments[MK_SPACES - 1]);
-int exact_moe_rows_verify_back(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                               void *const arguments[MK_SPACES - 1],
-                               struct sim_reference *reference, char *text, size_t size);
+void exact_moe_rows_fill_out(const struct sim_launch *l);
+int exact_moe_rows_verify_out(const struct sim_launch *l);
+void exact_moe_rows_fill_back(const struct sim_launch *l);
+int exact_moe_rows_verify_back(const struct sim_launch *l);

@@ -48,19 +48,12 @@ static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t
 static int gemm_ar_before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                           uint32_t slice)
 {
-    (void)slice;
     return gemm_rs_before(&gemm_ar_plan_of(plan)->rs, cta, t);
 }
 
-static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                          char *text, size_t size)
+static int gemm_ar_verify(const struct sim_launch *l)
 {
-    if (plan->problem.epilogue)
-        return exact_verify_rows(plan, seed, launch, 0, plan->problem.m, arguments, reference, text,
-                                 size);
-    return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text,
-                        size);
+    return exact_verify(l, 0, l->plan->problem.m);
 }
 
 const struct sim_op sim_op_gemm_ar = {

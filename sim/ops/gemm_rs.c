@@ -59,21 +59,13 @@ static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                   uint32_t slice)
 {
-    (void)slice;
     return t->stage ? 0 : gemm_rs_before(gemm_rs_plan_of(plan), cta, t);
 }
 
-static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                          char *text, size_t size)
+static int gemm_rs_verify(const struct sim_launch *l)
 {
-    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
-    const uint64_t first = (uint64_t)p->topo.rank * p->shard_rows;
-    if (plan->problem.epilogue)
-        return exact_verify_rows(plan, seed, launch, first, p->shard_rows, arguments, reference,
-                                 text, size);
-    return exact_verify(plan, seed, launch, first, p->shard_rows, arguments[2], reference, text,
-                        size);
+    const struct gemm_rs_plan *p = gemm_rs_plan_of(l->plan);
+    return exact_verify(l, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows);
 }
 
 const struct sim_op sim_op_gemm_rs = {

@@ -24,7 +24,6 @@ static int moe_dispatch_gemm_tile(const struct mk_plan *plan, struct mk_cta *cta
 static int moe_dispatch_gemm_before(const struct mk_plan *plan, struct mk_cta *cta,
                                     const struct mk_tile *t, uint32_t slice)
 {
-    (void)slice;
     return moe_before(moe_dispatch_gemm_plan_of(plan), cta, t);
 }
 

@@ -55,15 +55,12 @@ static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, stru
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                   uint32_t slice)
 {
-    (void)slice;
     return moe_ffn_before(moe_ffn_plan_of(plan), cta, t->stage == MOE_FFN_UP, t->row);
 }
 
 static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                    uint32_t first, uint32_t rows, uint32_t parts)
 {
-    (void)first;
-    (void)rows;
     moe_ffn_after(moe_ffn_plan_of(plan), cta, t, parts);
     return 0;
 }

@@ -6,7 +6,6 @@
 #include "sim/fill.h"
 #include "sim/op.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 SIM_ROLES(reduce_scatter);
@@ -23,15 +22,14 @@ static void reduce_scatter_make(const struct mk_problem *q, uint64_t seed, uint3
                          : a[i];
 }
 
-static void reduce_scatter_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                void *const arguments[MK_SPACES - 1])
+static void reduce_scatter_fill(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
-    reduce_scatter_make(q, seed, q->topo.rank, launch, arguments[0]);
+    const struct mk_problem *q = &l->plan->problem;
+    reduce_scatter_make(q, l->seed, q->topo.rank, l->launch, l->arguments[0]);
 }
 
 /* The whole sum in fp32, [M, K]: the ranks of a node in order, then the nodes in order. */
-static int reduce_scatter_refer(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+static int reduce_scatter_refer(const struct mk_problem *q, const struct sim_launch *l,
                                 struct sim_reference *r)
 {
     const uint64_t count = q->m * q->k;
@@ -42,39 +40,31 @@ static int reduce_scatter_refer(const struct mk_problem *q, uint64_t seed, uint6
     int result = a && node && all ? 0 : 1;
     for (uint32_t rank = 0; !result && rank < mk_world(&q->topo); rank++) {
         uint32_t local = mk_local_of(&q->topo, rank);
-        reduce_scatter_make(q, seed, rank, launch, a);
+        reduce_scatter_make(q, l->seed, rank, l->launch, a);
         for (uint64_t i = 0; i < count; i++) {
             node[i] = (local ? node[i] : 0) + mk_half_to_float(plan_element(q), a[i]);
             if (local == q->topo.gpus - 1)
                 all[i] = (rank < q->topo.gpus ? 0 : all[i]) + node[i];
         }
     }
-    r->launch = result ? 0 : launch;
+    r->launch = result ? 0 : l->launch;
     free(a);
     free(node);
     return result;
 }
 
-static int reduce_scatter_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                 void *const arguments[MK_SPACES - 1],
-                                 struct sim_reference *reference, char *text, size_t size)
+static int reduce_scatter_verify(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
-    const uint16_t *c = arguments[1];
+    const struct mk_problem *q = &l->plan->problem;
+    const uint16_t *c = l->arguments[1];
     uint64_t count = q->m / mk_world(&q->topo) * q->k;
-    if (reference->launch != launch && reduce_scatter_refer(q, seed, launch, reference)) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
-        return 1;
-    }
-    const float *sum = (const float *)reference->memory + q->topo.rank * count;
+    if (l->reference->launch != l->launch && reduce_scatter_refer(q, l, l->reference))
+        return sim_no_memory(l);
+    const float *sum = (const float *)l->reference->memory + q->topo.rank * count;
     for (uint64_t i = 0; i < count; i++)
-        if (c[i] != mk_half_from_float(plan_element(q), sum[i])) {
-            snprintf(text, size, "launch %llu, rank %u: C[%llu, %llu] is %g; the sum is %g",
-                     (unsigned long long)launch, q->topo.rank, (unsigned long long)(i / q->k),
-                     (unsigned long long)(i % q->k),
-                     (double)mk_half_to_float(plan_element(q), c[i]), (double)sum[i]);
-            return 1;
-        }
+        if (c[i] != mk_half_from_float(plan_element(q), sum[i]))
+            return sim_wrong(l, "C[%lu, %lu] is %g; the sum is %g", i / q->k, i % q->k,
+                             (double)mk_half_to_float(plan_element(q), c[i]), (double)sum[i]);
     return 0;
 }
 

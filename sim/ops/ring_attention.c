@@ -8,7 +8,6 @@
 #include "sim/fill.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +24,6 @@ static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, stru
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
                   uint32_t slice)
 {
-    (void)slice;
     return ring_attention_before(ring_attention_plan_of(plan), cta, t);
 }
 
@@ -89,11 +87,11 @@ static void ring_attention_fill_rank(const struct mk_plan *plan, uint64_t seed, 
     sim_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
 }
 
-static void ring_attention_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                void *const arguments[MK_SPACES - 1])
+static void ring_attention_fill(const struct sim_launch *l)
 {
     for (uint32_t i = 0; i < 3; i++)
-        ring_attention_fill_rank(plan, seed, plan->problem.topo.rank, launch, i, arguments[i]);
+        ring_attention_fill_rank(l->plan, l->seed, l->plan->problem.topo.rank, l->launch, i,
+                                 l->arguments[i]);
 }
 
 /* How far a GPU's results may be from the host's: weights and results are rounded to bf16 (2^-9
@@ -114,26 +112,22 @@ static int ring_attention_near_lse(const struct mk_plan *plan, float said, float
 
 /* Every step comes in one order, so on the host what is right is so bit by bit: the same tiles over
  * whole copies of all K and V. */
-static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                 void *const arguments[MK_SPACES - 1],
-                                 struct sim_reference *reference, char *text, size_t size)
+static int ring_attention_verify(const struct sim_launch *l)
 {
-    const struct ring_attention_plan *p = ring_attention_plan_of(plan);
+    const struct ring_attention_plan *p = ring_attention_plan_of(l->plan);
     uint32_t world = mk_world(&p->topo), rank = p->topo.rank;
     uint64_t bytes[MK_SPACES - 1];
-    op_extents(&plan->problem, bytes);
+    op_extents(&l->plan->problem, bytes);
     bytes[1] = p->batch * p->pitch_rows * p->row_bytes; /* of the rank that has the most */
     uint8_t *memory = malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] +
                              p->split.ctas[MK_COMPUTE] * p->state_pitch);
-    if (!memory) {
-        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
-        return 1;
-    }
+    if (!memory)
+        return sim_no_memory(l);
     uint8_t *q = memory + 2 * world * bytes[1], *o = q + bytes[0], *lse = o + bytes[3],
             *state = lse + bytes[4];
-    ring_attention_fill_rank(plan, seed, rank, launch, 0, (uint16_t *)(void *)q);
+    ring_attention_fill_rank(l->plan, l->seed, rank, l->launch, 0, (uint16_t *)(void *)q);
     for (uint32_t i = 0; i < 2 * world; i++)
-        ring_attention_fill_rank(plan, seed, i / 2, launch, 1 + i % 2,
+        ring_attention_fill_rank(l->plan, l->seed, i / 2, l->launch, 1 + i % 2,
                                  (uint16_t *)(void *)(memory + i * bytes[1]));
     struct attention_shard shards[world]; /* the copies lie as arguments do */
     for (uint32_t i = 0; i < world; i++)
@@ -149,26 +143,19 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
                 (float *)(void *)(state + t % p->split.ctas[MK_COMPUTE] * p->state_pitch),
                 (uint16_t *)(void *)o, (float *)(void *)lse, NULL);
     }
-    const uint16_t *wanted_o = (const uint16_t *)(const void *)o, *said_o = arguments[3];
-    const float *wanted_lse = (const float *)(const void *)lse, *said_lse = arguments[4];
+    const uint16_t *wanted_o = (const uint16_t *)(const void *)o, *said_o = l->arguments[3];
+    const float *wanted_lse = (const float *)(const void *)lse, *said_lse = l->arguments[4];
     int wrong = 0;
     for (uint64_t i = 0; !wrong && i < bytes[3] / 2; i++)
-        if (!ring_attention_near_o(plan, said_o[i], wanted_o[i])) {
+        if (!ring_attention_near_o(l->plan, said_o[i], wanted_o[i])) {
             uint64_t row = i / ((uint64_t)p->heads * p->head_dim);
-            wrong = 1;
-            snprintf(text, size,
-                     "launch %llu, rank %u: row %llu of batch %llu, head %llu of O was not made "
-                     "from this launch",
-                     (unsigned long long)launch, rank, (unsigned long long)(row % p->rows),
-                     (unsigned long long)(row / p->rows),
-                     (unsigned long long)(i / p->head_dim % p->heads));
+            wrong =
+                sim_wrong(l, "row %lu of batch %lu, head %lu of O was not made from this launch",
+                          row % p->rows, row / p->rows, i / p->head_dim % p->heads);
         }
     for (uint64_t i = 0; !wrong && i < bytes[4] / 4; i++)
-        if (!ring_attention_near_lse(plan, said_lse[i], wanted_lse[i])) {
-            wrong = 1;
-            snprintf(text, size, "launch %llu, rank %u: lse is wrong", (unsigned long long)launch,
-                     rank);
-        }
+        if (!ring_attention_near_lse(l->plan, said_lse[i], wanted_lse[i]))
+            wrong = sim_wrong(l, "lse is wrong");
     free(memory);
     return wrong;
 }

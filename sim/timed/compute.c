@@ -2,8 +2,6 @@
  * (kernels/ops/gemm_reduce.cuh). */
 #include "sim/timed/state.h"
 
-#include <string.h>
-
 /* ---- what stands beside an engine ---- */
 
 static void compute_look_beside(const struct timed_world *w, const struct timed_cta *other,
@@ -21,7 +19,7 @@ static void compute_beside(const struct timed_cta *c, struct machine_load *load)
     const struct mk_role_split *split = &r->plan.problem.tuning.split;
     uint32_t compute = split->ctas[MK_COMPUTE], at = compute, total = mk_total_ctas(split);
     for (uint32_t role = MK_COMPUTE + 1; role < MK_ROLES; at += split->ctas[role++])
-        for (uint32_t i = 0; i < mk_role_coresident(split, (enum mk_role)role); i++)
+        for (uint32_t i = 0; i < mk_role_coresident(split, role); i++)
             for (uint32_t j = 0; j < w->cluster; j++)
                 compute_look_beside(w, &r->ctas[at + i * compute + c->cta.index + j], load);
     for (uint32_t j = 0; j < w->cluster * w->senders; j++)

@@ -8,8 +8,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 void timed_record(struct timed_cta *c, uint32_t what, uint64_t start)
 {
@@ -123,7 +121,7 @@ static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_
             struct mk_flag_meaning meaning;
             plan_describe_flag(&r->plan, c->flag, &meaning);
             timed_error(w, -ETIMEDOUT, "rank %u CTA %u (%s) waited %.1f s for %s",
-                        r->plan.problem.topo.rank, c->grid, plan_role_name((enum mk_role)cta->role),
+                        r->plan.problem.topo.rank, c->grid, plan_role_name(cta->role),
                         (double)(c->at - start) / 1e9, meaning.text);
         }
     }
@@ -277,8 +275,7 @@ static int timed_put_chunk(struct mk_cta *cta, uint32_t rank, const struct mk_ch
     struct timed_cta *c = timed_cta_of(cta);
     struct timed_world *w = timed_rank_of(c)->world;
     if (!c->post) {
-        timed_error(w, -EINVAL, "%s posts a put without a command ring",
-                    plan_role_name((enum mk_role)cta->role));
+        timed_error(w, -EINVAL, "%s posts a put without a command ring", plan_role_name(cta->role));
         return 1;
     }
     timed_line_flush(c);
@@ -348,8 +345,7 @@ static void timed_main(void *argument)
     timed_line_flush(c);
     c->line = NULL; /* tiles are done at once */
     /* in blocks with an engine only the engine takes tiles */
-    int joins =
-        w->by_hand && !mk_role_coresident(&r->plan.problem.tuning.split, (enum mk_role)c->cta.role);
+    int joins = w->by_hand && !mk_role_coresident(&r->plan.problem.tuning.split, c->cta.role);
     if (!over && (!role || joins))
         over = timed_compute(c);
     if (!over && reduces && r->plan.problem.topo.nodes > 1)

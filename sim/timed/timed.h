@@ -79,7 +79,7 @@ struct timed_result {
 int timed_run(const struct timed_config *config, struct timed_result *result);
 
 /* Whether this host has enough memory to simulate the plan: 0, or -EINVAL and a sentence. */
-int timed_memory_check(const struct mk_plan *plan, char *error, size_t error_size);
+int timed_memory_check(const struct mk_plan *plan, char *error, size_t size);
 
 /* Lower bounds. timed_peak: bf16 flop/ns of a rank whose tensor cores never wait. The others are ns
  * of a launch. timed_products: its products alone, at that rate and the clock under the power limit

@@ -116,7 +116,7 @@ static enum machine_mover world_mover(const struct timed_world *w, const struct 
 {
     if (plan->problem.exec == MK_EXEC_HOST || (role == MK_COMPUTE && !w->op->handed))
         return MACHINE_TMA;
-    if (mk_role_coresident(&plan->problem.tuning.split, (enum mk_role)role))
+    if (mk_role_coresident(&plan->problem.tuning.split, role))
         return MACHINE_WARP;
     return w->pipeline.by_thread ? MACHINE_TMA : MACHINE_BLOCK;
 }
@@ -318,11 +318,10 @@ static void world_deadlock(struct timed_world *w)
         struct mk_flag_meaning meaning;
         plan_describe_flag(&r->plan, c->flag, &meaning);
         timed_error(w, -EDEADLK,
-                    "nothing can go on: rank %u CTA %u (%s) waits for %s in launch %llu (flag is "
-                    "%llu, wants %llu)",
-                    r->plan.problem.topo.rank, c->grid, plan_role_name((enum mk_role)c->cta.role),
-                    meaning.text, (unsigned long long)r->launch,
-                    (unsigned long long)r->flags[c->flag], (unsigned long long)c->target);
+                    "nothing can go on: rank %u CTA %u (%s) waits for %s in launch %lu (flag is "
+                    "%lu, wants %lu)",
+                    r->plan.problem.topo.rank, c->grid, plan_role_name(c->cta.role), meaning.text,
+                    r->launch, r->flags[c->flag], c->target);
         return;
     }
     timed_error(w, -EDEADLK, "nothing can go on");
@@ -357,8 +356,7 @@ static void world_loop(struct timed_world *w)
             world_deadlock(w);
         }
         if (w->config.max_events && w->queue.taken > w->config.max_events)
-            timed_error(w, -EDEADLK, "not over after %llu events",
-                        (unsigned long long)w->config.max_events);
+            timed_error(w, -EDEADLK, "not over after %lu events", w->config.max_events);
         if (w->config.beat && !(w->queue.taken & 0xfff))
             __atomic_store_n(w->config.beat, (uint64_t)w->flop, __ATOMIC_RELAXED);
     }

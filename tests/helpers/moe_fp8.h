@@ -17,13 +17,12 @@ enum { FP8_NAN_TOKEN = 0, FP8_ZERO_TOKEN = 1, FP8_NAN_COLUMN = 3 };
 
 /* Expert 0 has a NaN in a gate, the last one in column FP8_NAN_COLUMN of B2; rank 0's first token has
  * one, and its second is zeros. */
-static void moe_fp8_fill_nan(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                             void *const arguments[MK_SPACES - 1])
+static void moe_fp8_fill_nan(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const uint32_t rank = plan->problem.topo.rank, world = mk_world(&plan->problem.topo);
-    uint8_t *x = arguments[0], *b1 = arguments[1], *b2 = arguments[4];
-    exact_moe_ffn_fill(plan, seed, launch, arguments);
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const uint32_t rank = l->plan->problem.topo.rank, world = mk_world(&l->plan->problem.topo);
+    uint8_t *x = l->arguments[0], *b1 = l->arguments[1], *b2 = l->arguments[4];
+    exact_moe_ffn_fill(l);
     if (rank == 0) {
         x[FP8_NAN_TOKEN * quantize_record(m->hidden) + m->hidden - 1] = 0x7f;
         for (uint64_t i = 0; i < m->hidden; i++)
@@ -34,18 +33,16 @@ static void moe_fp8_fill_nan(const struct mk_plan *plan, uint64_t seed, uint64_t
         b2[(m->experts / world - 1) * m->hidden * m->inner + FP8_NAN_COLUMN * m->inner + 1] = 0x7f;
 }
 
-static int moe_fp8_verify_nan(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                              void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                              char *text, size_t size)
+static int moe_fp8_verify_nan(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
-    const uint32_t rank = plan->problem.topo.rank;
-    const uint16_t *y = arguments[5];
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const uint32_t rank = l->plan->problem.topo.rank;
+    const uint16_t *y = l->arguments[5];
     uint32_t *ids = malloc(m->tokens * m->k * sizeof *ids);
     int wrong = !ids;
-    snprintf(text, size, "no memory");
+    snprintf(l->text, l->size, "no memory");
     if (ids)
-        exact_moe_taken(plan, seed, launch, rank, ids);
+        exact_moe_taken(l->plan, l->seed, l->launch, rank, ids);
     for (uint64_t i = 0; i < m->tokens * m->hidden && !wrong; i++) {
         const uint64_t token = i / m->hidden;
         const float value = mk_bf16_to_float(y[i]);
@@ -58,8 +55,8 @@ static int moe_fp8_verify_nan(const struct mk_plan *plan, uint64_t seed, uint64_
         poisoned |= any && rank == 0 && token == FP8_NAN_TOKEN;
         wrong = poisoned ? !isnan(value) : !isfinite(value);
         wrong |= !poisoned && rank == 0 && token == FP8_ZERO_TOKEN && value != 0;
-        snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g%s",
-                 (unsigned long long)launch, rank, (unsigned long long)token,
+        snprintf(l->text, l->size, "launch %llu, rank %u: Y[%llu][%llu] is %g%s",
+                 (unsigned long long)l->launch, rank, (unsigned long long)token,
                  (unsigned long long)(i % m->hidden), (double)value,
                  poisoned ? " and should be no number" : "");
     }
@@ -68,23 +65,22 @@ static int moe_fp8_verify_nan(const struct mk_plan *plan, uint64_t seed, uint64_
 }
 
 /* Tokens' scales 2^-40 of what they were, B1's 2^40 times, or the other way round. */
-static void moe_fp8_fill_far(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                             void *const arguments[MK_SPACES - 1])
+static void moe_fp8_fill_far(const struct sim_launch *l)
 {
-    const struct mk_moe *m = &plan->problem.moe;
+    const struct mk_moe *m = &l->plan->problem.moe;
     const uint64_t blocks = mk_ceil_div(m->hidden, MK_SCALE_BLOCK),
-                   all = m->experts / mk_world(&plan->problem.topo) * 2 *
+                   all = m->experts / mk_world(&l->plan->problem.topo) * 2 *
                          mk_ceil_div(m->inner, MK_SCALE_BLOCK) * mk_round_up(blocks, 4);
-    const int by = seed % 2 ? 40 : -40;
-    exact_moe_ffn_fill(plan, seed, launch, arguments);
+    const int by = l->seed % 2 ? 40 : -40;
+    exact_moe_ffn_fill(l);
     for (uint64_t token = 0; token < m->tokens; token++) {
-        float *scales = (float *)(void *)((uint8_t *)arguments[0] +
+        float *scales = (float *)(void *)((uint8_t *)l->arguments[0] +
                                           token * quantize_record(m->hidden) + m->hidden);
         for (uint64_t i = 0; i < blocks; i++)
             scales[i] = ldexpf(scales[i], by);
     }
     for (uint64_t i = 0; i < all; i++)
-        ((float *)arguments[6])[i] = ldexpf(((float *)arguments[6])[i], -by);
+        ((float *)l->arguments[6])[i] = ldexpf(((float *)l->arguments[6])[i], -by);
 }
 
 /* The operator with these inputs; far: scales, else NaN. */

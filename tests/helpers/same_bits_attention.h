@@ -28,10 +28,9 @@ static uint16_t same_attention_number(uint32_t argument, uint64_t place, uint32_
     return argument == 1 ? (uint16_t)(x - (2 << 7)) : x;
 }
 
-static void same_attention_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                void *const arguments[MK_SPACES - 1])
+static void same_attention_fill(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
+    const struct mk_problem *q = &l->plan->problem;
     const uint32_t world = mk_world(&q->topo), dim = same_attention->dim;
     const uint64_t rows = mk_attention_rows(&q->attention, world, q->topo.rank);
     for (uint32_t argument = 0; argument < 3; argument++)
@@ -39,7 +38,7 @@ static void same_attention_fill(const struct mk_plan *plan, uint64_t seed, uint6
             const uint64_t place = mk_attention_place(&q->attention, world, q->topo.rank, row);
             const uint32_t heads = argument ? 1 : SAME_HEADS;
             for (uint32_t i = 0; i < heads * dim; i++)
-                ((uint16_t *)arguments[argument])[row * heads * dim + i] =
+                ((uint16_t *)l->arguments[argument])[row * heads * dim + i] =
                     same_attention_number(argument, place, i / dim, i % dim);
         }
 }
@@ -79,11 +78,9 @@ static int same_attention_near(const uint16_t *o, uint64_t place, uint32_t head,
     return 1;
 }
 
-static int same_attention_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                                 void *const arguments[MK_SPACES - 1],
-                                 struct sim_reference *reference, char *text, size_t size)
+static int same_attention_verify(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
+    const struct mk_problem *q = &l->plan->problem;
     struct same_attention *s = same_attention;
     const uint32_t world = mk_world(&q->topo);
     const uint64_t rows = mk_attention_rows(&q->attention, world, q->topo.rank);
@@ -92,15 +89,15 @@ static int same_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
         const int known = s->known[place];
         s->known[place] = 1;
         for (uint32_t head = 0; head < SAME_HEADS; head++, same_attention_compared++) {
-            const uint16_t *o = (uint16_t *)arguments[3] + (row * SAME_HEADS + head) * s->dim;
-            const float *lse = (float *)arguments[4] + head * rows + row;
+            const uint16_t *o = (uint16_t *)l->arguments[3] + (row * SAME_HEADS + head) * s->dim;
+            const float *lse = (float *)l->arguments[4] + head * rows + row;
             if (!known) {
                 memcpy(s->o[place][head], o, s->dim * 2);
                 s->lse[place][head] = *lse;
             }
             const uint32_t column = same_attention_differs(o, s->o[place][head], s->dim);
             if (column < s->dim || memcmp(lse, &s->lse[place][head], 4)) {
-                snprintf(text, size,
+                snprintf(l->text, l->size,
                          "rank %u, place %llu, head %u: column %u is %04x, lse %a; elsewhere %04x, "
                          "%a",
                          q->topo.rank, (unsigned long long)place, head, column, o[column % s->dim],
@@ -109,7 +106,7 @@ static int same_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
             }
             if (!known && place % 7 == 3 &&
                 !same_attention_near(o, place, head, s->causal ? place + 1 : s->sequence)) {
-                snprintf(text, size, "rank %u, place %llu, head %u is wrong", q->topo.rank,
+                snprintf(l->text, l->size, "rank %u, place %llu, head %u is wrong", q->topo.rank,
                          (unsigned long long)place, head);
                 return 1;
             }

@@ -113,14 +113,13 @@ static uint32_t same_token_id(const struct mk_problem *q, uint64_t token)
                   SAME_IDS);
 }
 
-static void same_tokens_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                             void *const arguments[MK_SPACES - 1])
+static void same_tokens_fill(const struct sim_launch *of)
 {
-    const struct mk_problem *q = &plan->problem;
+    const struct mk_problem *q = &of->plan->problem;
     const struct same_layer *l = same_tokens.layer;
-    uint16_t *x = arguments[0], *b1 = arguments[1], *b2 = arguments[4];
-    uint32_t *ids = arguments[2];
-    float *weights = arguments[3];
+    uint16_t *x = of->arguments[0], *b1 = of->arguments[1], *b2 = of->arguments[4];
+    uint32_t *ids = of->arguments[2];
+    float *weights = of->arguments[3];
     const uint32_t here = l->experts / mk_world(&q->topo), columns = 2 * l->inner;
     for (uint64_t token = 0; token < q->moe.tokens; token++) {
         const uint32_t id = same_token_id(q, token);
@@ -146,18 +145,17 @@ static void same_tokens_fill(const struct mk_plan *plan, uint64_t seed, uint64_t
     }
 }
 
-static int same_tokens_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                              void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
-                              char *text, size_t size)
+static int same_tokens_verify(const struct sim_launch *l)
 {
-    const struct mk_problem *q = &plan->problem;
+    const struct mk_problem *q = &l->plan->problem;
     const uint32_t columns = same_tokens.layer->hidden;
-    const uint16_t *y = arguments[5];
+    const uint16_t *y = l->arguments[5];
     for (uint64_t token = 0; token < q->moe.tokens; token++) {
         const uint32_t id = same_token_id(q, token);
         for (uint32_t col = 0; col < columns; col++, same_tokens.compared++)
             if (y[token * columns + col] != same_tokens.rows[id][col]) {
-                snprintf(text, size, "rank %u, token %llu (%u), column %u is %04x and must be %04x",
+                snprintf(l->text, l->size,
+                         "rank %u, token %llu (%u), column %u is %04x and must be %04x",
                          q->topo.rank, (unsigned long long)token, id, col, y[token * columns + col],
                          same_tokens.rows[id][col]);
                 return 1;

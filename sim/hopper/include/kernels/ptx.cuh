@@ -20,6 +20,15 @@
     }
 #define PTX_HOPPER 1
 
+/* What a load of the machine brings. */
+template <class T, class where>
+static inline T hopper_loaded(void (*load)(where, void *, uint32_t), where from)
+{
+    T v;
+    load(from, &v, sizeof v);
+    return v;
+}
+
 /* ---- shared memory ---- */
 
 /* A block's variables in shared memory: T name[count], by its place in every block's. */
@@ -36,22 +45,12 @@ template <class T, uint32_t count> struct hopper_static {
 PTX_CALL(uint32_t, ptx_shared, (const void *p, HOPPER_AT), return hopper_shared_address(p));
 PTX_CALL(void, ptx_store_shared, (uint32_t dst, uint32_t v, HOPPER_AT),
          hopper_shared_store(dst, &v, 4));
-PTX_FN uint32_t ptx_load_shared(uint32_t src, HOPPER_AT)
-{
-    HOPPER_HERE;
-    uint32_t v;
-    hopper_shared_load(src, &v, 4);
-    return v;
-}
+PTX_CALL(uint32_t, ptx_load_shared, (uint32_t src, HOPPER_AT),
+         return hopper_loaded<uint32_t>(hopper_shared_load, src));
 PTX_CALL(void, ptx_store_shared_4, (uint32_t dst, uint4 v, HOPPER_AT),
          hopper_shared_store(dst, &v, 16));
-PTX_FN uint4 ptx_load_shared_4(uint32_t src, HOPPER_AT)
-{
-    HOPPER_HERE;
-    uint4 v;
-    hopper_shared_load(src, &v, 16);
-    return v;
-}
+PTX_CALL(uint4, ptx_load_shared_4, (uint32_t src, HOPPER_AT),
+         return hopper_loaded<uint4>(hopper_shared_load, src));
 
 /* ---- time and place ---- */
 
@@ -75,21 +74,11 @@ PTX_CALL(void, ptx_add_release_here, (uint64_t * p, uint64_t v, HOPPER_AT),
          hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_GPU, 0, 1));
 PTX_CALL(void, ptx_store_16, (void *dst, uint64_t low, uint64_t high, HOPPER_AT),
          hopper_store_command(dst, low, high));
-PTX_FN uint4 ptx_load_16_l2(const void *src, HOPPER_AT)
-{
-    HOPPER_HERE;
-    uint4 v;
-    hopper_global_load(src, &v, 16);
-    return v;
-}
+PTX_CALL(uint4, ptx_load_16_l2, (const void *src, HOPPER_AT),
+         return hopper_loaded<uint4>(hopper_global_load, src));
 
-PTX_FN uint2 ptx_load_8_l2(const void *src, HOPPER_AT)
-{
-    HOPPER_HERE;
-    uint2 v;
-    hopper_global_load(src, &v, 8);
-    return v;
-}
+PTX_CALL(uint2, ptx_load_8_l2, (const void *src, HOPPER_AT),
+         return hopper_loaded<uint2>(hopper_global_load, src));
 
 PTX_FN uint4 ptx_copy_4(const float *d)
 {
@@ -142,68 +131,52 @@ PTX_CALL(void, ptx_mbar_wait, (uint32_t bar, uint32_t parity, uint64_t limit_ns,
 
 /* ---- the TMA unit ---- */
 
-PTX_FN void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                            int32_t y, HOPPER_AT)
+template <class... numbers>
+static inline void hopper_load_box(uint32_t dst, uint32_t bar, int to_cluster, uint16_t ranks,
+                                   const CUtensorMap *map, numbers... at)
 {
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 2, {x, y}};
-    hopper_tma_load(dst, &b, bar, 0, 0);
+    const struct hopper_box b = {map, sizeof...(at), {at...}};
+    hopper_tma_load(dst, &b, bar, to_cluster, ranks);
 }
-PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                            int32_t y, int32_t z, HOPPER_AT)
+template <class... numbers>
+static inline void hopper_store_box(uint32_t src, enum hopper_reduction how, const CUtensorMap *map,
+                                    numbers... at)
 {
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 3, {x, y, z}};
-    hopper_tma_load(dst, &b, bar, 0, 0);
+    const struct hopper_box b = {map, sizeof...(at), {at...}};
+    hopper_tma_store(&b, src, how);
 }
-PTX_FN void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                            int32_t y, int32_t z, int32_t w, HOPPER_AT)
-{
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 4, {x, y, z, w}};
-    hopper_tma_load(dst, &b, bar, 0, 0);
-}
-PTX_FN void ptx_tma_load_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                            int32_t y, int32_t z, int32_t w, int32_t v, HOPPER_AT)
-{
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 5, {x, y, z, w, v}};
-    hopper_tma_load(dst, &b, bar, 0, 0);
-}
-PTX_FN void ptx_tma_load_3d_cluster(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                                    int32_t y, int32_t z, uint16_t ranks, HOPPER_AT)
-{
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 3, {x, y, z}};
-    hopper_tma_load(dst, &b, bar, 1, ranks);
-}
-PTX_FN void ptx_tma_store_2d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, HOPPER_AT)
-{
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 2, {x, y}};
-    hopper_tma_store(&b, src, HOPPER_STORE);
-}
-PTX_FN void ptx_tma_store_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z,
-                             HOPPER_AT)
-{
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 3, {x, y, z}};
-    hopper_tma_store(&b, src, HOPPER_STORE);
-}
-PTX_FN void ptx_tma_store_4d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z,
-                             int32_t w, HOPPER_AT)
-{
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 4, {x, y, z, w}};
-    hopper_tma_store(&b, src, HOPPER_STORE);
-}
-PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z,
-                           HOPPER_AT)
-{
-    HOPPER_HERE;
-    const struct hopper_box b = {map, 3, {x, y, z}};
-    hopper_tma_store(&b, src, HOPPER_ADD);
-}
+PTX_CALL(void, ptx_tma_load_2d,
+         (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, HOPPER_AT),
+         hopper_load_box(dst, bar, 0, 0, map, x, y));
+PTX_CALL(void, ptx_tma_load_3d,
+         (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
+          HOPPER_AT),
+         hopper_load_box(dst, bar, 0, 0, map, x, y, z));
+PTX_CALL(void, ptx_tma_load_4d,
+         (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
+          int32_t w, HOPPER_AT),
+         hopper_load_box(dst, bar, 0, 0, map, x, y, z, w));
+PTX_CALL(void, ptx_tma_load_5d,
+         (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
+          int32_t w, int32_t v, HOPPER_AT),
+         hopper_load_box(dst, bar, 0, 0, map, x, y, z, w, v));
+PTX_CALL(void, ptx_tma_load_3d_cluster,
+         (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
+          uint16_t ranks, HOPPER_AT),
+         hopper_load_box(dst, bar, 1, ranks, map, x, y, z));
+PTX_CALL(void, ptx_tma_store_2d,
+         (const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, HOPPER_AT),
+         hopper_store_box(src, HOPPER_STORE, map, x, y));
+PTX_CALL(void, ptx_tma_store_3d,
+         (const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, HOPPER_AT),
+         hopper_store_box(src, HOPPER_STORE, map, x, y, z));
+PTX_CALL(void, ptx_tma_store_4d,
+         (const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, int32_t w,
+          HOPPER_AT),
+         hopper_store_box(src, HOPPER_STORE, map, x, y, z, w));
+PTX_CALL(void, ptx_tma_add_3d,
+         (const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, HOPPER_AT),
+         hopper_store_box(src, HOPPER_ADD, map, x, y, z));
 PTX_CALL(void, ptx_bulk_load,
          (uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, HOPPER_AT),
          hopper_bulk_load(dst, src, bytes, bar, 0, 0));
@@ -236,20 +209,14 @@ template <int registers>
 PTX_CALL(void, ptx_registers_dec, (HOPPER_AT), hopper_registers(registers, 0));
 template <int registers>
 PTX_CALL(void, ptx_registers_inc, (HOPPER_AT), hopper_registers(registers, 1));
-PTX_FN void ptx_stmatrix_x4(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3,
-                            HOPPER_AT)
-{
-    HOPPER_HERE;
-    const uint32_t r[4] = {r0, r1, r2, r3};
-    hopper_stmatrix(dst, r, 4, 0);
-}
-PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2,
-                                       uint32_t r3, HOPPER_AT)
-{
-    HOPPER_HERE;
-    const uint32_t r[4] = {r0, r1, r2, r3};
-    hopper_stmatrix(dst, r, 4, 1);
-}
+PTX_CALL(void, ptx_stmatrix_x4,
+         (uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3, HOPPER_AT),
+         const uint32_t r[4] = {r0, r1, r2, r3};
+         hopper_stmatrix(dst, r, 4, 0));
+PTX_CALL(void, ptx_stmatrix_x4_transposed,
+         (uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3, HOPPER_AT),
+         const uint32_t r[4] = {r0, r1, r2, r3};
+         hopper_stmatrix(dst, r, 4, 1));
 PTX_CALL(void, ptx_ldmatrix_x4, (uint32_t src, uint32_t (&r)[4], HOPPER_AT),
          hopper_ldmatrix(src, r, 4, 0));
 PTX_CALL(void, ptx_ldmatrix_x4_transposed, (uint32_t src, uint32_t (&r)[4], HOPPER_AT),
