@@ -77,7 +77,7 @@ struct mk_tile {
                  */
     uint32_t c_local;
     uint32_t c_slab; /* in that space */
-    uint32_t stage;  /* which of an op's products, where it has several */
+    uint32_t stage;  /* which of an op's several products; of a slice of K, 1 + its number */
 };
 
 /* Several threads may each store a part of a tile and call <op>_after for it: their parts add up to
