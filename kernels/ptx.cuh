@@ -121,6 +121,25 @@ PTX_FN void ptx_add_release_here(uint64_t *p, uint64_t v)
     asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
+/* 128 bytes around p come to L2: a hint (9.7.9.17, prefetch). */
+PTX_FN void ptx_prefetch_l2(const void *p)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+/* A word that is its own flag, for readers on this GPU: relaxed, so it announces nothing else
+ * (9.7.9.8, ld.relaxed; 9.7.9.11). */
+PTX_FN void ptx_store_here(uint64_t *p, uint64_t v)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+PTX_FN uint64_t ptx_load_here(const uint64_t *p)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
 /* 16 bytes, 16-byte aligned, in one access: no reader sees half of them (9.7.9.11: .b128 stores are
  * single accesses). Relaxed. */
 PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high)

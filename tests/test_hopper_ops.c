@@ -450,6 +450,40 @@ static void test_gemm_ar_any_rows(void **state)
     }
 }
 
+/* A residual and a norm in the registers of consumers, or a residual alone: rows and columns end with no tile, a row
+ * has one tile or three, a warp several rows to add up; both kinds of sums. Where a CTA has several tiles, or one has
+ * more rows, a norm stands behind all of them. */
+static void test_norm_inside(void **state)
+{
+    static const uint32_t of[][3] = {{1, 1, 136}, {2, 17, 136}, {3, 64, 72}, {2, 70, 40},
+                                     {4, 3, 136}, {2, 128, 64}, {2, 40, 264}};
+    static const uint64_t shape[3] = {1, 72, 72};
+    uint32_t inside = 0, behind = 0;
+    for (uint64_t seed = 0; seed < 28; seed++) {
+        const uint32_t *which = of[seed % 7];
+        struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, 1, which[0], shape, seed * 5);
+        struct mk_plan p;
+        char error[256];
+        c.problem.m = which[1];
+        c.problem.n = which[2];
+        c.problem.epilogue = seed / 7 % 2 ? MK_EPILOGUE_RESIDUAL : MK_EPILOGUE_ROWS;
+        c.problem.deterministic = seed / 14 == 1;
+        c.problem.tuning.tile_m = seed % 4 ? 64 : 128;
+        c.problem.tuning.tile_n = 64;
+        c.problem.tuning.cluster = 1;
+        c.problem.tuning.shots = 1;
+        c.problem.tuning.split.ctas[MK_COMPUTE] = 3;
+        c.problem.tuning.split.ctas[MK_INTRA_COMM] = which[0] > 1 ? 3 : 0;
+        assert_int_equal(plan_build(&p, &c.problem, 0, 0, error, sizeof error), 0);
+        const struct gemm_rs_plan *r = &gemm_ar_plan_of(&p)->rs;
+        assert_int_equal(r->norm_inside, r->tile_m == 64 && (!r->norm.normed || r->tiles <= 3));
+        inside += r->norm_inside && r->norm.normed;
+        behind += !r->norm_inside;
+        right(&c);
+    }
+    assert_true(inside >= 6 && behind >= 3);
+}
+
 /* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
  * its places are written again. And more tiles of its own than consumers of engine mma may be
  * ahead of the warp that pushes them. */
@@ -576,6 +610,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_rs_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_any_rows),
+                                       cmocka_unit_test(test_norm_inside),
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),
                                        cmocka_unit_test(test_all_to_all),

@@ -387,6 +387,9 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
         q->tuning.slices = r->slices;
     p->chunks = blocks * r->units;
     r->norm = gemm_rs_norm(op, q);
+    r->norm_inside = cuda && !mma && gathers && r->norm.columns && r->shots == 1 && !r->shared &&
+                     !r->blocks && r->tile_m <= PLAN_MOST_NORM_ROWS &&
+                     (!r->norm.normed || r->tiles <= r->batch);
     return 0;
 }
 
@@ -403,12 +406,16 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
     uint64_t slabs = gemm_rs_slabs(r), nodes = r->topo.nodes;
     int boxes = (q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && r->shots == 2) ||
                 r->passing || r->shared;
-    OP_BUFFERS(t, {"staged", r->staged, 2, slabs, r->slab_pitch},
+    OP_BUFFERS(t,
+               {"squares", &r->squares, 1, r->norm_inside && r->norm.normed ? r->m : 0,
+                (r->col_tiles + 1) * 8ull},
+               {"staged", r->staged, 2, slabs, r->slab_pitch},
                {"sums", &r->sums, 1, nodes - 1, r->slab_pitch},
                {"outbox", &r->outbox, 1, boxes ? r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX : 0,
                 (uint64_t)r->tile_m / r->cluster * r->tile_n * r->element_bytes},
                {"cut", &r->cut, 1, r->cut_tiles * (r->slices + 1),
                 (uint64_t)r->tile_m * r->tile_n * sizeof(float)});
+    t->zero_buffers = 1; /* words that carry the number of a launch */
     OP_FLAGS(
         t,
         {"partial",

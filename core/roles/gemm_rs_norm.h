@@ -5,7 +5,7 @@
  * tiles of a row. Where the sum is gathered, the owner of a row could norm it first, but then both
  * results, the new residual and the normed row, would cross NVLink. So C alone is gathered, once,
  * and each rank norms its copy, from its L2 where it fits. In one shot each rank adds its rows
- * anyway.
+ * anyway. (Of few rows a GPU's consumers do it to the sums in their registers: kernels/ops/joint_norm.cuh.)
  *
  * Buffer reuse
  *   Where the sum is gathered in two shots, peers store in a C in the heap. A tile of launch e + 1

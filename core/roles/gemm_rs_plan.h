@@ -12,6 +12,10 @@
  * their sums with. */
 #define PLAN_MOST_JOINT_COLUMNS 128
 
+/* Rows of a tile in whose sums a GPU's threads have room for a residual and a norm. Of 128 rows the norm that stands behind all
+ * tiles is faster (docs/FIGURES.md). */
+#define PLAN_MOST_NORM_ROWS 64
+
 struct gemm_rs_plan {
     struct mk_topo topo;
     struct mk_role_split split;
@@ -57,6 +61,9 @@ struct gemm_rs_plan {
     /* of an epilogue of rows (core/roles/gemm_rs_norm.h) */
     struct mk_norm norm;
     uint32_t flag_ended;
+    /* 1: a GPU's consumers do it with the sums in their registers (kernels/ops/joint_norm.cuh) */
+    uint32_t norm_inside;
+    uint64_t squares; /* heap: words that they tell each other */
     /* of sums in a tree (core/sum_tree.h): the blocks of K that this rank has; 0: there is no tree. The first of them, the
      * stages of K of all ranks, and the first of this rank's */
     uint32_t blocks, first_block, all_stages, first_stage;

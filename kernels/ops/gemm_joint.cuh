@@ -43,6 +43,18 @@ GEMM_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
     }
 }
 
+/* Two elements of C, `at` bytes from its first on, with the residual where the plan has one. */
+template <class op, int sums>
+GEMM_MEMBER void reduce_source<op, sums>::store_passed(uint64_t at, uint32_t two) const
+{
+    if constexpr (inside)
+        if (joint_norm_shared->inside) {
+            float squares = 0;
+            two = norm_add(two, *(const uint32_t *)(joint_norm_shared->residual + at), &squares);
+        }
+    *(uint32_t *)((char *)launch->arguments[MK_SPACE_ARG2] + at) = two;
+}
+
 /* What follows a consumer's passed tile: it waits until others' sums of the i-th tile have come,
  * and stores C, in rank order what all have of the thread's own rows. row: of the tile, the warp's
  * first; within: of 64. */
@@ -63,8 +75,7 @@ GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, u
     for (int m = 0; m < shape::blocks; m++, row += 64, within += 64) {
         const char *mine = outbox(w->number, half) + fragment_offset<sums>(within, w->runs),
                    *theirs = launch->heap + w->to + fragment_offset<sums>(row, w->runs);
-        char *c =
-            (char *)launch->arguments[MK_SPACE_ARG2] +
+        const uint64_t at =
             ((uint64_t)(w->tile.row + row + lane / 4) * p->n + w->tile.col + lane % 4 * 2) * 2;
 #pragma unroll 1
         for (uint32_t run = 0; run < w->runs && row < w->tile.rows; run += ahead) {
@@ -94,8 +105,8 @@ GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, u
                     uint32_t column = (run + j) * FRAGMENT_COLUMNS + four / 2 * 8,
                              down = four % 2 * 8;
                     if (column < w->tile.cols && row + down + lane / 4 < w->tile.rows)
-                        *(uint32_t *)(c + ((uint64_t)down * p->n + column) * 2) =
-                            half_pack<op::element>(d[j][four * 2], d[j][four * 2 + 1]);
+                        store_passed(at + ((uint64_t)down * p->n + column) * 2,
+                                     half_pack<op::element>(d[j][four * 2], d[j][four * 2 + 1]));
                 }
         }
     }

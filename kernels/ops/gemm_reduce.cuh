@@ -23,7 +23,7 @@
 #pragma once
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
-#include "kernels/ops/joint.cuh"
+#include "kernels/ops/joint_norm.cuh"
 
 #include "kernels/fragments.cuh"
 #include "kernels/hopper/gemm_launch.cuh"
@@ -178,6 +178,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
     /* Consumers may store at peers what senders would take there: parts of 16 bits (else registers are
      * spilled), where the sum goes to all. */
     static constexpr bool straightens = op::gathers && !op::tree && sums == op::element;
+
+    /* An epilogue of rows may be done with the sums in registers. */
+    static constexpr bool inside = op::gathers && op::norms && !op::tree;
 
     static constexpr bool tree = op::tree,
                           asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
@@ -380,6 +383,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
             }
         if constexpr (op::cuts)
             describe_slice(w);
+        if constexpr (inside)
+            if (i == 0)
+                joint_norm_describe(joint_norm_shared, p, launch, &tile);
         ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
     }
     GEMM_MEMBER void describe_slice(struct reduce_work *w);
@@ -539,6 +545,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     GEMM_MEMBER void push_joint(struct mk_cta *own, const struct reduce_work *w, uint32_t half,
                                 uint32_t first, uint32_t rows) const;
+    GEMM_MEMBER void store_passed(uint64_t at, uint32_t two) const;
     template <class shape>
     GEMM_MEMBER void add_passed(uint32_t i, uint32_t row, uint32_t within, uint32_t half) const;
     GEMM_MEMBER void exchange_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
@@ -777,6 +784,20 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
             joint_join<op, shape::number, 4>(plan, launch, w, sum, joint_rows{row},
                                              reduce_lane<op>());
             return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
+        }
+        if (inside && shape::tile_m <= PLAN_MOST_NORM_ROWS && kind == GEMM_RS_JOINT) {
+            const struct joint_norm<op, struct reduce_work> norm = {
+                joint_norm_shared, w, row
+            };
+            if (norm.o->inside)
+                norm.template ahead<shape::blocks, shape::tile_n / 2>();
+            exchange<shape>(w, sum, row, half);
+            joint_add<op, shape::number, true>(plan, launch, w, sum, joint_rows{row});
+            if (!norm.o->inside)
+                return false;
+            norm.apply(sum, half * 4 + threadIdx.x % 128 / 32, 8 / shape::parts,
+                       operands->limit_ns);
+            return true;
         }
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);

@@ -181,7 +181,7 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     struct mk_cta own;
-    if (!op::norms || !p->norm.columns)
+    if (!op::norms || !p->norm.columns || p->norm_inside)
         return;
     ptx_bulk_wait_all(); /* the thread's stores by TMA, of C among them */
     ptx_fence_async();

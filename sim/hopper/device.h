@@ -106,6 +106,7 @@ void hopper_fence(enum hopper_scope scope);
 void hopper_fence_async(int shared, int global);
 uint64_t hopper_load_strong(const void *p, uint32_t bytes, enum hopper_scope scope, int acquire);
 void hopper_store_strong(void *p, uint64_t v, uint32_t bytes, enum hopper_scope scope, int release);
+void hopper_store_word(uint64_t *p, uint64_t v);
 void hopper_store_command(void *p, uint64_t low, uint64_t high);
 enum hopper_atomic {
     HOPPER_ATOMIC_ADD,

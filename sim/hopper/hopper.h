@@ -37,6 +37,7 @@ enum hopper_primitive {
     HOPPER_P_STMATRIX,
     HOPPER_P_REGISTERS,
     HOPPER_P_LAUNCH_WAIT,
+    HOPPER_P_WORD,
     HOPPER_PRIMITIVES
 };
 struct hopper_site {

@@ -36,6 +36,7 @@ static const char *const variants[HOPPER_PRIMITIVES][MOST_VARIANTS + 1] = {
     [HOPPER_P_STMATRIX] = {"stmatrix with another row's swizzle"},
     [HOPPER_P_REGISTERS] = {"setmaxnreg dropped"},
     [HOPPER_P_LAUNCH_WAIT] = {"wait for the launch before dropped"},
+    [HOPPER_P_WORD] = {"word dropped"},
 };
 
 const char *hopper_variant(enum hopper_primitive what, uint32_t variant)

@@ -286,6 +286,13 @@ void hopper_store_strong(void *p, uint64_t v, uint32_t bytes, enum hopper_scope 
     store(p, v, bytes);
 }
 
+/* A word that is its own flag. */
+void hopper_store_word(uint64_t *p, uint64_t v)
+{
+    if (!mutated(HOPPER_P_WORD))
+        hopper_store_strong(p, v, 8, HOPPER_GPU, 0);
+}
+
 /* A command for the proxy: whoever acts on it knows what was fenced at system scope before. */
 void hopper_store_command(void *p, uint64_t low, uint64_t high)
 {

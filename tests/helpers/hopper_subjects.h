@@ -9,7 +9,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 28 };
+enum { SUBJECTS = 29 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -137,6 +137,20 @@ static inline int hopper_subject_cut(struct hopper_subject_run *r)
     c.problem.tuning.slices = 3;
     c.problem.tuning.split.ctas[MK_COMPUTE] = c.emulated = c.problem.sms = 6;
     c.launches = 2;
+    return hopper_subject_world(r, &c);
+}
+
+/* A residual and norms in registers, in one shot, of a tile for each block; of more rows than they have
+ * warps. */
+static inline int hopper_subject_norm_inside(struct hopper_subject_run *r)
+{
+    const uint64_t shape[] = {r->seed & 1 ? 6 : 20, 72, 136};
+    struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, 1, 2, shape, 20 * r->seed + 4);
+    c.problem.epilogue = MK_EPILOGUE_ROWS;
+    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
+    c.problem.tuning.cluster = 1;
+    c.problem.tuning.shots = 1;
+    c.launches = 3;
     return hopper_subject_world(r, &c);
 }
 
@@ -323,6 +337,8 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_fp8_layer(r, 1);
     case 26:
         return hopper_subject_cut(r);
+    case 27:
+        return hopper_subject_norm_inside(r);
     default: /* consumers read scales that came before the launch */
         return hopper_subject_fp8_gemm(r, MK_OP_AG_GEMM, 0);
     }

@@ -72,6 +72,10 @@ PTX_CALL(void, ptx_add_release, (uint64_t * p, uint64_t v, HOPPER_AT),
          hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_SYSTEM, 0, 1));
 PTX_CALL(void, ptx_add_release_here, (uint64_t * p, uint64_t v, HOPPER_AT),
          hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_GPU, 0, 1));
+PTX_FN void ptx_prefetch_l2(const void *) {}
+PTX_CALL(void, ptx_store_here, (uint64_t * p, uint64_t v, HOPPER_AT), hopper_store_word(p, v));
+PTX_CALL(uint64_t, ptx_load_here, (const uint64_t *p, HOPPER_AT),
+         return hopper_load_strong(p, 8, HOPPER_GPU, 0));
 PTX_CALL(void, ptx_store_16, (void *dst, uint64_t low, uint64_t high, HOPPER_AT),
          hopper_store_command(dst, low, high));
 PTX_CALL(uint4, ptx_load_16_l2, (const void *src, HOPPER_AT),
