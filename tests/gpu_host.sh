@@ -54,6 +54,8 @@ check epilogue_gated_fp16 $run --gpus "$gpus" --shape $((gpus * 520)),528,2064 -
 check epilogue_fp8 $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+silu --dtype fp8 --b-layout nk
 check epilogue_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+gelu_tanh --engine mma
 for words in residual residual+rmsnorm; do
+    check "${words}_decoding" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 1,8192,1032 --iters 50 --burst 10 --epilogue $words
+    check "${words}_few_rows_deterministic" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 33,8192,1032 --iters 8 --epilogue $words --deterministic --b-layout nk
     check "${words}_few_rows" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 17,4096,1032 --iters 8 --epilogue $words
     check "${words}_one_shot" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 300,4104,520 --iters 8 --epilogue $words --shots 1
     check "${words}_shared" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 700,4104,520 --iters 8 --epilogue $words --shots 3
@@ -228,6 +230,10 @@ for op in gemm_rs gemm_ar; do
     check ${op}_fp16_two_nodes $fp16 $nodes --shape $((world * 520)),520,1040 --iters 8
     check ${op}_fp16_norm $fp16 --gpus "$gpus" --shape $((gpus * 1026)),1288,520 --iters 8 --epilogue residual+rmsnorm
     check ${op}_fp16_norm_one_shot $fp16 --gpus "$gpus" --shape $((gpus * 150)),4104,520 --iters 8 --epilogue residual+rmsnorm --shots 1
+done
+# Last tiles that are cut along K.
+for how in "" --deterministic "--b-layout nk" "--dtype fp16" "--epilogue residual+rmsnorm"; do
+    check "gemm_rs_sliced_${how// /_}" "$mkernel" run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape 5120,5120,1024 --slices 4 --iters 8 $how
 done
 # Rows that the ranks do not share evenly: a decoder's few, and many.
 run="$mkernel run gemm_ar --exec cuda --check --timeout 5"
