@@ -13,9 +13,9 @@
 
 struct panel {
     double *q, *k, *v; /* one head's: [PANEL_ROWS, D], [S, D], [S, D] */
+    double *v_size;    /* V without its signs */
     double *scores;    /* [PANEL_ROWS, S] */
-    double *o;         /* [PANEL_ROWS, D] */
-    double most_v;
+    double *o, *size;  /* [PANEL_ROWS, D]; of V without its signs */
 };
 
 static void check_attention_widen(double *to, const uint16_t *from, uint64_t rows, uint64_t dim,
@@ -39,13 +39,6 @@ static double check_attention_soften(double *scores, uint64_t seen, uint64_t all
     return most + log(sum);
 }
 
-static void check_element(const struct panel *p, uint64_t row, uint64_t col, double value,
-                          double reference, struct check_result *r)
-{
-    double off = fabs(value - reference), share = off / (0x1p-8 * (fabs(reference) + p->most_v));
-    check_add(r, row, col, value, reference, share);
-}
-
 /* Rows [first, first + rows) of one head of one batch. */
 static void check_panel(const struct check_attention *c, const struct panel *p, uint64_t batch,
                         uint64_t head, uint64_t first, uint64_t rows, struct check_result *r)
@@ -67,10 +60,16 @@ static void check_panel(const struct check_attention *c, const struct panel *p, 
     }
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, d, n, 1.0, p->scores, n, p->v, d, 0.0,
                 p->o, d);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, d, n, 1.0, p->scores, n, p->v_size, d,
+                0.0, p->size, d);
     for (uint64_t i = 0; i < rows; i++)
-        for (uint64_t j = 0; j < dim; j++)
-            check_element(p, batch * local + first + i, head * dim + j,
-                          (double)mk_bf16_to_float(c->o[at + i * pitch + j]), p->o[i * dim + j], r);
+        for (uint64_t j = 0; j < dim; j++) {
+            const double value = (double)mk_bf16_to_float(c->o[at + i * pitch + j]),
+                         reference = p->o[i * dim + j], off = fabs(value - reference),
+                         bound = 0x1p-8 * (fabs(reference) + p->size[i * dim + j]);
+            check_add(r, batch * local + first + i, head * dim + j, value, reference,
+                      off == 0 ? 0 : off / bound); /* of zeros alone the bound is 0 */
+        }
 }
 
 int check_attention(const struct check_attention *c, const struct check_pace *pace,
@@ -83,18 +82,19 @@ int check_attention(const struct check_attention *c, const struct check_pace *pa
     struct panel p = {.q = malloc(PANEL_ROWS * dim * sizeof(double)),
                       .k = malloc(all * dim * sizeof(double)),
                       .v = malloc(all * dim * sizeof(double)),
+                      .v_size = malloc(all * dim * sizeof(double)),
                       .scores = malloc(PANEL_ROWS * all * sizeof(double)),
-                      .o = malloc(PANEL_ROWS * dim * sizeof(double))};
+                      .o = malloc(PANEL_ROWS * dim * sizeof(double)),
+                      .size = malloc(PANEL_ROWS * dim * sizeof(double))};
     double done = 0;
-    int status = p.q && p.k && p.v && p.scores && p.o ? 0 : -ENOMEM;
+    int status = p.q && p.k && p.v && p.v_size && p.scores && p.o && p.size ? 0 : -ENOMEM;
     for (uint64_t i = 0; i < t->batch * t->heads && !status; i++) {
         uint64_t batch = i / t->heads, head = i % t->heads;
         uint64_t at = batch * all * pitch + head / (t->heads / t->kv_heads) * dim;
         check_attention_widen(p.k, c->k + at, all, dim, pitch);
         check_attention_widen(p.v, c->v + at, all, dim, pitch);
-        p.most_v = 0;
         for (uint64_t j = 0; j < all * dim; j++)
-            p.most_v = fmax(p.most_v, fabs(p.v[j]));
+            p.v_size[j] = fabs(p.v[j]);
         for (uint64_t first = 0; first < local && !status; first += PANEL_ROWS) {
             check_panel(c, &p, batch, head, first,
                         local - first < PANEL_ROWS ? local - first : PANEL_ROWS, &mine);
@@ -111,7 +111,9 @@ int check_attention(const struct check_attention *c, const struct check_pace *pa
     free(p.q);
     free(p.k);
     free(p.v);
+    free(p.v_size);
     free(p.scores);
     free(p.o);
+    free(p.size);
     return status;
 }

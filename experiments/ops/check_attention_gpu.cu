@@ -61,7 +61,7 @@ static __global__ void check_row(const struct tensors t, uint64_t start, uint64_
              pitch = t.kv_heads * t.dim;
     const uint64_t at = batch * t.all * pitch + head / (t.heads / t.kv_heads) * t.dim;
     uint32_t column = threadIdx.x % t.dim, lane = threadIdx.x / t.dim, lanes = THREADS / t.dim;
-    float most = -INFINITY, weights = 0, sum = 0, top_v = 0;
+    float most = -INFINITY, weights = 0, sum = 0, size = 0; /* size: of what is added */
     if (threadIdx.x < t.dim)
         q[threadIdx.x] = mk_bf16_to_float(t.q[number * t.dim + threadIdx.x]) / sqrtf((float)t.dim);
     __syncthreads();
@@ -83,24 +83,30 @@ static __global__ void check_row(const struct tensors t, uint64_t start, uint64_
         }
         weights = weights * old + reduce(total, false);
         sum *= old;
+        size *= old;
         for (uint32_t j = lane; j < count; j += lanes) {
             float v = mk_bf16_to_float(t.v[at + (first + j) * pitch + column]);
             sum += scores[j] * v;
-            top_v = fmaxf(top_v, fabsf(v));
+            size += scores[j] * fabsf(v);
         }
         most = now;
         __syncthreads();
     }
-    top_v = reduce(top_v, true);
     sums[threadIdx.x] = sum;
+    tops[threadIdx.x] = size;
     __syncthreads();
     float share = 0, value = 0, reference = 0;
     if (threadIdx.x < t.dim) {
-        for (uint32_t i = 0; i < lanes; i++)
+        size = 0;
+        for (uint32_t i = 0; i < lanes; i++) {
             reference += sums[i * t.dim + column];
+            size += tops[i * t.dim + column];
+        }
         reference /= weights;
+        size /= weights;
         value = mk_bf16_to_float(t.o[number * t.dim + column]);
-        share = fabsf(value - reference) / ((fabsf(reference) + top_v) / 256);
+        share =
+            value == reference ? 0 : fabsf(value - reference) / ((fabsf(reference) + size) / 256);
     }
     __syncthreads();
     tops[threadIdx.x] = share;
