@@ -443,27 +443,26 @@ static struct sim_world_config config_normed(uint64_t seed)
     return c;
 }
 
+#define MUTANT_OF(config, name, expected) (mutation = name, ops_hunt(config, #name, expected))
+#define MUTANT(name, expected) MUTANT_OF(config_for, name, expected)
+
 static void test_mutants_of_the_norm(void **state)
 {
-    mutation = NOTHING, ops_hunt(config_normed, "NOTHING", 0);
-    mutation = ROW_NOT_AWAITED, ops_hunt(config_normed, "ROW_NOT_AWAITED", -EBADMSG);
-    mutation = ROW_BUT_FOR_ONE_CTA, ops_hunt(config_normed, "ROW_BUT_FOR_ONE_CTA", -EBADMSG);
-    mutation = ROW_OF_THE_LAUNCH_BEFORE;
-    ops_hunt(config_normed, "ROW_OF_THE_LAUNCH_BEFORE", -EBADMSG);
+    MUTANT_OF(config_normed, NOTHING, 0);
+    MUTANT_OF(config_normed, ROW_NOT_AWAITED, -EBADMSG);
+    MUTANT_OF(config_normed, ROW_BUT_FOR_ONE_CTA, -EBADMSG);
+    MUTANT_OF(config_normed, ROW_OF_THE_LAUNCH_BEFORE, -EBADMSG);
 }
 
 static void test_mutants_of_slices(void **state)
 {
-    mutation = NOTHING, ops_hunt(config_cut, "NOTHING", 0);
-    mutation = SLICES_NOT_AWAITED, ops_hunt(config_cut, "SLICES_NOT_AWAITED", -EBADMSG);
-    mutation = ONE_SLICE_TOO_FEW, ops_hunt(config_cut, "ONE_SLICE_TOO_FEW", -EBADMSG);
-    mutation = SLICES_OF_THE_LAUNCH_BEFORE;
-    ops_hunt(config_cut, "SLICES_OF_THE_LAUNCH_BEFORE", -EBADMSG);
-    mutation = REDUCER_DOES_NOT_WAIT, ops_hunt(config_cut, "REDUCER_DOES_NOT_WAIT", -EBADMSG);
-    mutation = ONE_SLICE_NOT_ADDED, ops_hunt(config_cut, "ONE_SLICE_NOT_ADDED", -EBADMSG);
+    MUTANT_OF(config_cut, NOTHING, 0);
+    MUTANT_OF(config_cut, SLICES_NOT_AWAITED, -EBADMSG);
+    MUTANT_OF(config_cut, ONE_SLICE_TOO_FEW, -EBADMSG);
+    MUTANT_OF(config_cut, SLICES_OF_THE_LAUNCH_BEFORE, -EBADMSG);
+    MUTANT_OF(config_cut, REDUCER_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT_OF(config_cut, ONE_SLICE_NOT_ADDED, -EBADMSG);
 }
-
-#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
 static void test_mutants(void **state)
 {

@@ -129,10 +129,8 @@ static void an_export_asks_where_to(void **state)
     if (shell("command -v script", said, sizeof said))
         skip();
     assert_int_equal(
-        shell("t=$(mktemp) && $B/mkernel sim all_gather --cluster 1x2 --quiet --trace $t "
-              "&& script -qec \"$B/mkernel trace export $t\" /dev/null </dev/null; "
-              "status=$?; rm -f $t; exit $status",
-              said, sizeof said),
+        shell("script -qec \"$B/mkernel trace export nothing.db\" /dev/null </dev/null", said,
+              sizeof said),
         2);
     assert_non_null(strstr(said, "standard output is a terminal: --out FILE, or a pipe"));
     shell("$B/mkernel trace export nothing.db 2>&1", said, sizeof said);

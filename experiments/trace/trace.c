@@ -147,6 +147,20 @@ static int trace_run_diff(sqlite3 *const db[2], struct asked *a, struct options_
     return rc ? STATUS_FAILED : STATUS_DONE;
 }
 
+static int trace_check_export(const struct asked *a, const struct options_found *f, char *error,
+                              size_t size)
+{
+    if (options_given(&export_table, f, "to") && a->to < a->from)
+        return mk_fail(STATUS_USAGE, error, size, "--to lies before --from");
+    if (!a->out && isatty(STDOUT_FILENO))
+        return mk_fail(STATUS_USAGE, error, size,
+                       "it writes megabytes of JSON, and standard output is a "
+                       "terminal: --out FILE, or a pipe");
+    if (output_same(a->out, f->words[0]))
+        return mk_fail(STATUS_USAGE, error, size, "--out %s is the trace itself", a->out);
+    return trace_output_check(a->out, error, size) ? STATUS_USAGE : 0;
+}
+
 static int trace_run_export(sqlite3 *const db[2], struct asked *a, struct options_found *f,
                             char *error, size_t size)
 {
@@ -156,16 +170,6 @@ static int trace_run_export(sqlite3 *const db[2], struct asked *a, struct option
                                     options_given(&export_table, f, "rank") ? (int64_t)a->rank : -1,
                                 .launch = a->launch};
     int64_t begin, end;
-    if (what.to < what.from)
-        return mk_fail(STATUS_USAGE, error, size, "--to lies before --from");
-    if (!a->out && isatty(STDOUT_FILENO))
-        return mk_fail(STATUS_USAGE, error, size,
-                       "it writes megabytes of JSON, and standard output is a "
-                       "terminal: --out FILE, or a pipe");
-    if (output_same(a->out, f->words[0]))
-        return mk_fail(STATUS_USAGE, error, size, "--out %s is the trace itself", a->out);
-    if (trace_output_check(a->out, error, size))
-        return STATUS_USAGE;
     int64_t ranks = query_integer(db[0], 0, "SELECT count(*) FROM rank", "");
     if (what.rank >= ranks)
         return mk_fail(STATUS_USAGE, error, size,
@@ -233,11 +237,17 @@ static int trace_run_query(sqlite3 *db, const char *sql, int csv, char *error, s
     return mk_fail(-EINVAL, error, size, "%s", sqlite3_errmsg(db));
 }
 
-static int trace_run_sql(sqlite3 *const db[2], struct asked *a, struct options_found *f,
-                         char *error, size_t size)
+static int trace_check_sql(const struct asked *a, const struct options_found *f, char *error,
+                           size_t size)
 {
     if (f->word_count > 1 && !*f->words[1])
         return mk_fail(STATUS_USAGE, error, size, "the query is empty");
+    return 0;
+}
+
+static int trace_run_sql(sqlite3 *const db[2], struct asked *a, struct options_found *f,
+                         char *error, size_t size)
+{
     const char *list =
         "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) AS "
         "columns FROM"
@@ -249,12 +259,30 @@ static int trace_run_sql(sqlite3 *const db[2], struct asked *a, struct options_f
     return rc ? STATUS_USAGE : STATUS_DONE;
 }
 
+static const char *trace_plot_out(const struct asked *a)
+{
+    return a->out ? a->out : "trace.png";
+}
+
+static int trace_check_plot(const struct asked *a, const struct options_found *f, char *error,
+                            size_t size)
+{
+    const struct option_table *t = &plot_table;
+    if (gnuplot_check_path("--out", trace_plot_out(a), error, size))
+        return STATUS_USAGE;
+    if (options_given(t, f, "to") && a->to <= a->from)
+        return mk_fail(STATUS_USAGE, error, size, "--to does not lie behind --from");
+    if (a->kind == TRACE_PLOT_OVERLAP &&
+        (options_given(t, f, "role") || a->from || options_given(t, f, "to")))
+        return mk_fail(STATUS_USAGE, error, size,
+                       "--role, --from and --to go with --kind timeline");
+    return !a->script && trace_output_check(trace_plot_out(a), error, size) ? STATUS_USAGE : 0;
+}
+
 static int trace_run_plot(sqlite3 *const db[2], struct asked *a, struct options_found *f,
                           char *error, size_t size)
 {
-    const char *out = a->out ? a->out : "trace.png";
-    if (gnuplot_check_path("--out", out, error, size))
-        return STATUS_USAGE;
+    const char *out = trace_plot_out(a);
     const struct option_table *t = &plot_table;
     const struct trace_plot_part part = {
         .launch = a->launch,
@@ -263,13 +291,6 @@ static int trace_run_plot(sqlite3 *const db[2], struct asked *a, struct options_
         .from = a->from,
         .to = options_given(t, f, "to") ? a->to : UINT64_MAX,
     };
-    if (part.to <= part.from)
-        return mk_fail(STATUS_USAGE, error, size, "--to does not lie behind --from");
-    if (a->kind == TRACE_PLOT_OVERLAP && (part.role >= 0 || part.from || options_given(t, f, "to")))
-        return mk_fail(STATUS_USAGE, error, size,
-                       "--role, --from and --to go with --kind timeline");
-    if (!a->script && trace_output_check(out, error, size))
-        return STATUS_USAGE;
     int rc = a->script ? trace_plot_script(db[0], a->kind, &part, out, stdout, error, size)
                        : trace_plot(db[0], a->kind, &part, out, error, size);
     if (rc == -ERANGE)
@@ -284,13 +305,16 @@ static const struct {
     const char *missing;
     int (*run)(sqlite3 *const db[2], struct asked *a, struct options_found *f, char *error,
                size_t size);
+    /* what can be said before a file is opened; NULL: nothing */
+    int (*check)(const struct asked *a, const struct options_found *f, char *error, size_t size);
 } commands[] = {
-    {"summary", &summary_table, 1, 1, "one trace file", trace_run_summary},
-    {"why", &why_table, 1, 1, "one trace file", trace_run_why},
-    {"diff", &diff_table, 2, 2, "two trace files", trace_run_diff},
-    {"export", &export_table, 1, 1, "one trace file", trace_run_export},
-    {"sql", &sql_table, 1, 2, "one trace file, and at most one query", trace_run_sql},
-    {"plot", &plot_table, 1, 1, "one trace file", trace_run_plot},
+    {"summary", &summary_table, 1, 1, "one trace file", trace_run_summary, NULL},
+    {"why", &why_table, 1, 1, "one trace file", trace_run_why, NULL},
+    {"diff", &diff_table, 2, 2, "two trace files", trace_run_diff, NULL},
+    {"export", &export_table, 1, 1, "one trace file", trace_run_export, trace_check_export},
+    {"sql", &sql_table, 1, 2, "one trace file, and at most one query", trace_run_sql,
+     trace_check_sql},
+    {"plot", &plot_table, 1, 1, "one trace file", trace_run_plot, trace_check_plot},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -329,7 +353,7 @@ int command_trace(int argc, char **argv)
         if (f.word_count < commands[i].files || f.word_count > commands[i].most)
             return command_refuse(name, "it takes %s", commands[i].missing);
         sqlite3 *db[2] = {NULL};
-        int status = STATUS_DONE;
+        int status = commands[i].check ? commands[i].check(&a, &f, error, sizeof error) : 0;
         for (int file = 0; file < commands[i].files && !status; file++)
             status = trace_open(&db[file], f.words[file], error, sizeof error) ? STATUS_USAGE : 0;
         status = status ? status : commands[i].run(db, &a, &f, error, sizeof error);
