@@ -185,7 +185,7 @@ check_lossy_link() {
 }
 
 # What a failing link is measured by: FLOWING waits until packets come, FLOWED until they come again; both until they are stopped.
-packets='packets() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts; }; more() { local begin=$(packets); until [ $(($(packets) - begin)) -ge $1 ]; do sleep 0.1; done; }'
+packets='packets() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts; }; more() { local begin=$(packets); until [ $(($(packets) - begin)) -ge $1 ]; do sleep 0.02; done; }'
 flowing="$packets; more 60"
 flowed="sleep 0.5; $packets; more 50"
 # A busy machine takes seconds from a fault to its end, and retries of 0.5 s have then run out: under operators they go on for 7.5 s.
@@ -237,7 +237,7 @@ check_link_down_and_up() {
             $flowed
             numbers | join /dev/shm/before - | awk '{n += (\$3 - \$2 + 16777216) % 16777216 > 2097152} END {print n + 0, \"QPs of\", NR, \"were recovered\"; exit !n}'"
         job=$vm_job
-        ranks "${run/512,16,128 --iters 3/512,16,512 --iters 12 --burst 12} $patient" 150
+        ranks "${run/512,16,128 --iters 3/512,16,512 --iters 40 --burst 40} $patient" 150
         status=$?
         vm_wait "$job"
         echo "-- the link: status $?"
