@@ -91,6 +91,7 @@ static const struct field fields[] = {
     FIELD(put, UNIT_TIME),           FIELD(staged, UNIT_NONE),
     FIELD(pcie, UNIT_RATE),          FIELD(pcie_latency, UNIT_TIME),
     FIELD(jitter, UNIT_NONE),        FIELD(stage_fp8_sums, UNIT_NONE),
+    FIELD(stage_fp8_moe, UNIT_NONE),
 };
 #undef FIELD
 enum { FIELDS = sizeof fields / sizeof *fields };

@@ -55,6 +55,7 @@ struct mk_machine {
     double stage_fp8; /* ... of e4m3, 128 of K, with scales of blocks; 0: 1 */
     double
         stage_fp8_sums; /* ... where products are added over ranks: with one set of raw sums; 0: stage_fp8 */
+    double stage_fp8_moe;            /* ... of products of several groups; 0: stage_fp8 */
     double end_fp32;                 /* factor of a tile's end where partial sums are fp32 */
     double route_count, route_place; /* ns of making a MoE's tables, beside reading the ids */
     double beside; /* share by which a stage grows for each warp that shares its SM and works */
@@ -138,6 +139,7 @@ struct machine_load {
     int fp8, summed;    /* A and B are e4m3; products are added over ranks */
     int b_kn, fp32;     /* B is [K, N]; C leaves as fp32 partial sums */
     int grouped;        /* neighbours multiply different groups, and share no loads */
+    double rows;        /* that a grouped tile has; 0: all */
 };
 
 /* The description of a tile of a cluster of CTAs. Where the file has none: that of a tile with as

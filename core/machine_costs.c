@@ -1,5 +1,6 @@
 /* What things take on a machine. */
 #include "core/machine.h"
+#include "core/pipeline.h"
 
 #include <math.h>
 
@@ -28,11 +29,15 @@ const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t 
 double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t,
                         const struct machine_load *load, double fetched)
 {
-    const double fp8 = load->summed && m->stage_fp8_sums > 0 ? m->stage_fp8_sums : m->stage_fp8;
+    const double fp8 = load->summed && m->stage_fp8_sums > 0   ? m->stage_fp8_sums
+                       : load->grouped && m->stage_fp8_moe > 0 ? m->stage_fp8_moe
+                                                               : m->stage_fp8;
+    const double most = t->tile_m > CTA_ROWS ? CTA_ROWS : t->tile_m,
+                 rows = load->rows > 0 && load->rows < most ? load->rows : most;
     double ns = t->stage * (load->b_kn ? m->stage_kn : 1) * (load->fp8 && fp8 > 0 ? fp8 : 1) *
-                load->slower * (1 + m->beside * load->beside + m->beside_peer * load->beside_peer);
-    double loaded =
-        STAGE_BYTES * (t->tile_m > CTA_ROWS ? CTA_ROWS + t->tile_n : t->tile_m + t->tile_n);
+                load->slower * (1 + m->beside * load->beside + m->beside_peer * load->beside_peer) *
+                (rows <= most / 2 ? MK_HALF_TILE : 1); /* a consumer has none */
+    double loaded = STAGE_BYTES * (rows + t->tile_n);
     if (load->grouped && m->grouped_rate > 0 && ns < m->sms * loaded / m->grouped_rate)
         ns = m->sms * loaded / m->grouped_rate;
     double memory = m->hbm_rate > 0 ? fetched / m->hbm_rate : 0;

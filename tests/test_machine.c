@@ -1,6 +1,7 @@
 /* A machine file says every number that there is, is read as it was written, and a wrong line is
  * told by its number; what things take follows from the numbers. */
 #include "core/machine.h"
+#include "core/pipeline.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -172,6 +173,7 @@ static void costs_follow(void **state)
         .stage_kn = 2,
         .stage_fp8 = 1.5,
         .stage_fp8_sums = 1.75,
+        .stage_fp8_moe = 3,
         .tiles = {{256, 128, 10, 20, 30}, {128, 64, 1, 2, 3}},
         .paced = 2,
         .movers = {[MACHINE_WARP] =
@@ -196,6 +198,21 @@ static void costs_follow(void **state)
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.75 * 2 * 2 * 2 + 90);
     m.stage_fp8_sums = 0;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.5 * 2 * 2 * 2 + 90);
+    load.summed = 0;
+    load.grouped = 1;
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 3 * 2 * 2 * 2 + 90);
+    /* of half of a CTA's 128 rows one consumer has none, and what is not there is not loaded */
+    load.rows = 64;
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) ==
+                10 + 20 * 3 * 2 * 2 * 2 * MK_HALF_TILE + 90);
+    m.sms = 132;
+    m.grouped_rate = 132 * 128.0 * (64 + 128) / 1000;
+    assert_true(fabs(machine_tile_ns(&m, t, &load, 64, 0) - (10 + 1000 + 90)) < 1e-6);
+    load.rows = 65;
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) > 10 + 1000 + 90);
+    m.grouped_rate = 0;
+    load.grouped = 0;
+    load.rows = 0;
     load.fp8 = 0;
     /* memory's time counts where it is the longer, and where it is near somewhat more */
     double slow = machine_tile_ns(&m, t, &load, 64, 5000) - 100;

@@ -70,7 +70,8 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
                                 .summed = op_of(r->plan.problem.op)->sums && !w->pipeline.tickets,
                                 .b_kn = !r->plan.problem.b_transposed,
                                 .fp32 = compute_wide(o),
-                                .grouped = w->pipeline.tickets != 0};
+                                .grouped = w->pipeline.tickets != 0,
+                                .rows = w->pipeline.tickets ? o->rows : 0};
     if (w->beside) {
         compute_beside(c, &load);
         load.beside_peer = compute_wanted(c);
