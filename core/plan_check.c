@@ -254,10 +254,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
                            "%u CTAs that post to the network: a rank has %u command rings", posting,
                            MK_MAX_RINGS);
     if (q->exec == MK_EXEC_CUDA && t->cluster &&
-        mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
+        mk_round_up(mk_total_blocks(&t->split), plan_cluster(t)) > q->sms)
         return plan_refuse(
             error, size, "%u thread blocks in clusters of %u on %s%u SMs: all must run at once",
-            mk_total_blocks(&t->split), t->cluster,
+            mk_total_blocks(&t->split), plan_cluster(t),
             q->sms_most ? "what sms= or other ranks on the GPU leave to the plan, " : "a GPU of ",
             q->sms);
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)

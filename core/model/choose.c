@@ -75,10 +75,10 @@ static int choose_roles(const struct search *s, enum mk_role role, uint32_t way,
         }
         taken += coresident[r] ? 0 : out->ctas[r];
     }
-    if (taken + s->made.cluster > s->problem->sms)
+    if (taken + plan_cluster(&s->made) > s->problem->sms)
         return 0;
     uint32_t left = s->problem->sms - taken;
-    out->ctas[MK_COMPUTE] = left - left % s->made.cluster;
+    out->ctas[MK_COMPUTE] = left - left % plan_cluster(&s->made);
     for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
         if (coresident[r])
             out->ctas[r] = coresident[r] * out->ctas[MK_COMPUTE];

@@ -119,7 +119,8 @@ enum op_knob {
     OP_PIECES = 16,
     OP_PACE = 32,
     OP_FANOUT = 64,
-    OP_SHOTS = 128
+    OP_SHOTS = 128,
+    OP_CLUSTER_N = 256
 };
 
 /* A buffer of the symmetric heap: `count` times `each` bytes. Each of its `copies` begins at a

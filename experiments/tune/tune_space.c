@@ -103,7 +103,7 @@ static void tune_space_offer_roles(struct tune_option *o, const struct mk_proble
             }
             ctas[MK_COMPUTE] = now[MK_COMPUTE];
             if (q->exec == MK_EXEC_CUDA && taken < q->sms)
-                ctas[MK_COMPUTE] = (q->sms - taken) - (q->sms - taken) % made->cluster;
+                ctas[MK_COMPUTE] = (q->sms - taken) - (q->sms - taken) % plan_cluster(made);
             for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
                 ctas[r] = coresident[r] ? coresident[r] * ctas[MK_COMPUTE] : ctas[r];
             if (q->exec == MK_EXEC_CUDA || ctas[role] <= 4)
@@ -164,6 +164,12 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
         for (uint32_t percent = 60; percent <= 180 && made->pace > 1;
              percent += percent < 120 ? 15 : 30)
             offer(o, "pace=%u", made->pace * percent / 100);
+        break;
+    case TUNING_CLUSTER_N:
+        for (uint32_t n = 1; cuda && op_of(q->op)->knobs & OP_CLUSTER_N && made->shots == 1 &&
+                             made->tile_m == 128 && made->tile_n == 64 && n <= 4;
+             n *= 2)
+            offer(o, "cluster-n=%u", n);
         break;
     case TUNING_SHOTS:
         for (uint32_t n = 1;
