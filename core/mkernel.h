@@ -279,9 +279,9 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
  * With "epilogue=WORDS", bias, silu or gelu_tanh (the approximation by tanh), or bias+ one of these,
  * C = f(gather(A) * B + bias), in fp32 and rounded once; of a bias mk_launch takes one argument
  * more, behind all others: bias [N] bf16, this rank's. With an activation and "gated", as in
- * "epilogue=silu+gated" (SwiGLU; not of fp8, nor on engine mma), B's columns are a gate's and those
- * that it lets through, N/2 each: C [M, N/2] = f(A * gate + bias) (A * up + bias); N is a multiple
- * of 16. */
+ * "epilogue=silu+gated" (SwiGLU), B's columns are a gate's and those that it lets through, N/2 each:
+ * C [M, N/2] = f(A * gate + bias) (A * up + bias); N is a multiple of 16, of "dtype=fp8" on GPUs N/2
+ * of 128, on engine mma of 32. */
 int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],

@@ -130,11 +130,13 @@ static int plan_check_gated(const struct mk_problem *q, char *error, size_t size
                            "epilogue=%s: gated says what an activation is multiplied by, as in "
                            "silu+gated",
                            epilogue_text(q->epilogue, words));
-    if (q->fp8 || q->engine == MK_ENGINE_MMA)
+    const uint64_t run = q->engine == MK_ENGINE_MMA ? 32 : 128;
+    if (q->fp8 && q->exec == MK_EXEC_CUDA && q->n / 2 % run)
         return plan_refuse(error, size,
-                           "epilogue=%s with %s: it is for bf16 and fp16 on engine wgmma "
-                           "and on the host",
-                           epilogue_text(q->epilogue, words), q->fp8 ? "dtype=fp8" : "engine=mma");
+                           "epilogue=%s with dtype=fp8: half of N is %lu, and should be a multiple "
+                           "of %lu, so that each tile's columns of what is let through lie in one "
+                           "block of B's scales",
+                           epilogue_text(q->epilogue, words), q->n / 2, run);
     if (q->n % 16)
         return plan_refuse(error, size,
                            "epilogue=%s: N is %lu, and should be a multiple of 16, half of it gate "

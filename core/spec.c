@@ -92,6 +92,7 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
                             gated = {.op = number, .epilogue = MK_EPILOGUE_GATED},
                             gated_bias = {.op = number,
                                           .epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS},
+                            gated_fp8 = {.op = number, .fp8 = 1, .epilogue = MK_EPILOGUE_GATED},
                             residual = {.op = number, .epilogue = MK_EPILOGUE_RESIDUAL},
                             norm = {.op = number, .epilogue = MK_EPILOGUE_ROWS};
     struct mk_problem counted = plain, counted_fp8 = fp8;
@@ -112,6 +113,7 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     spec_say_variant(&t, op, "bias", op->epilogue & MK_EPILOGUE_BIAS, &bias);
     spec_say_variant(&t, op, "gated", op->epilogue & MK_EPILOGUE_GATED, &gated);
     spec_say_variant(&t, op, "gated_bias", op->epilogue & MK_EPILOGUE_GATED, &gated_bias);
+    spec_say_variant(&t, op, "gated_fp8", op->fp8 && op->epilogue & MK_EPILOGUE_GATED, &gated_fp8);
     spec_say_variant(&t, op, "residual", op->epilogue & MK_EPILOGUE_RESIDUAL, &residual);
     spec_say_variant(&t, op, "rmsnorm", op->epilogue & MK_EPILOGUE_RMSNORM, &norm);
     spec_say_variant(&t, op, "counted", op->limit != NULL, &counted);

@@ -46,8 +46,9 @@ PTX_FN void epilogue_bias(const uint16_t *bias, float (&sum)[count], uint32_t fi
 
 /* Of one block of rows. bias: the tile's first column's, 4-byte aligned; columns: of the tile that
  * lie in C, from `first` on those of sum[0]. up: where columns are gated, from a gate's to what it
- * lets through, which the second half of the sums are; else 0. */
-template <int element, bool gates, int count>
+ * lets through, which the second half of the sums are; else 0. apart: where that half's columns do
+ * not follow the first's, from these to them. */
+template <int element, bool gates, int apart = 0, int count>
 PTX_FN void epilogue_apply(uint32_t epilogue, const uint16_t *bias, float (&sum)[count],
                            uint32_t first, uint32_t columns, uint32_t up)
 {
@@ -65,8 +66,11 @@ PTX_FN void epilogue_apply(uint32_t epilogue, const uint16_t *bias, float (&sum)
                 sum[j] = epilogue_activated(sum[j], linear, cubic) * sum[j + count / 2];
             return;
         }
-    if (epilogue & MK_EPILOGUE_BIAS)
-        epilogue_bias<element, 0, count>(bias, sum, first, columns);
+    if (epilogue & MK_EPILOGUE_BIAS) {
+        epilogue_bias<element, 0, apart ? count / 2 : count>(bias, sum, first, columns);
+        if constexpr (apart)
+            epilogue_bias<element, count / 2, count>(bias + apart, sum, first, columns - apart);
+    }
     if (epilogue & MK_EPILOGUE_ACTIVATION)
 #pragma unroll
         for (int j = 0; j < count; j++)

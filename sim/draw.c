@@ -55,10 +55,9 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
                                          MK_EPILOGUE_ELEMENTS & ~(uint32_t)MK_EPILOGUE_SILU};
     static const uint32_t of_rows[] = {0, MK_EPILOGUE_RESIDUAL, 0, MK_EPILOGUE_ROWS};
     const uint32_t has = op_of(q->op)->epilogue;
-    q->epilogue = has & MK_EPILOGUE_ROWS ? of_rows[draw_below(r, 4)]
-                  : has & MK_EPILOGUE_ELEMENTS
-                      ? epilogues[draw_below(r, q->engine == MK_ENGINE_MMA || q->fp8 ? 4 : 6)]
-                      : 0;
+    q->epilogue = has & MK_EPILOGUE_ROWS       ? of_rows[draw_below(r, 4)]
+                  : has & MK_EPILOGUE_ELEMENTS ? epilogues[draw_below(r, 6)]
+                                               : 0;
     if (q->epilogue & MK_EPILOGUE_GATED)
         q->n = mk_round_up(q->n, 16);
 }

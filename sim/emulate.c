@@ -1,4 +1,5 @@
 /* How a case of the explorer becomes one for emulated GPUs. */
+#include "core/epilogue.h"
 #include "core/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "sim/emulated.h"
@@ -78,6 +79,8 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
         uint32_t dim = q->attention.head_dim;
         op_fit(q);
         q->attention.head_dim = dim; /* a size of heads is what it is: others are refused */
+        if (q->fp8 && q->epilogue & MK_EPILOGUE_GATED)
+            q->n = mk_round_up(q->n, 256); /* half of them blocks of scales */
         memset(&q->tuning, 0, sizeof q->tuning);
         const struct mk_gemm_tile tile = emulate_tile(q, c->seed);
         q->tuning.tile_m = tile.tile_m;

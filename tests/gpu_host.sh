@@ -51,6 +51,15 @@ check epilogue_gelu_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 
 check epilogue_gated $run --gpus "$gpus" --shape $((gpus * 1028)),528,2064 --iters 8 --epilogue bias+silu+gated
 check epilogue_gated_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),4112,2064 --iters 8 --epilogue gelu_tanh+gated --b-layout nk
 check epilogue_gated_fp16 $run --gpus "$gpus" --shape $((gpus * 520)),528,2064 --iters 8 --epilogue silu+gated --dtype fp16
+check epilogue_gated_fp8 $run --gpus "$gpus" --shape $((gpus * 1028)),1280,2064 --iters 8 --epilogue bias+silu+gated --dtype fp8 --b-layout nk
+check epilogue_gated_fp8_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),4352,2064 --iters 8 --epilogue gelu_tanh+gated --dtype fp8 --b-layout nk
+for layout in kn nk; do
+    check epilogue_gated_mma_$layout $run --gpus "$gpus" --shape $((gpus * 1028)),528,2064 --iters 8 --epilogue bias+silu+gated --engine mma --b-layout $layout
+    check epilogue_gated_few_rows_mma_$layout $run --gpus "$gpus" --shape $((gpus * 8)),4112,2064 --iters 8 --epilogue gelu_tanh+gated --engine mma --b-layout $layout
+    check epilogue_gated_fp16_mma_$layout $run --gpus "$gpus" --shape $((gpus * 520)),528,2064 --iters 8 --epilogue bias+silu+gated --engine mma --dtype fp16 --b-layout $layout
+done
+check epilogue_gated_fp8_mma $run --gpus "$gpus" --shape $((gpus * 1028)),576,2064 --iters 8 --epilogue bias+silu+gated --engine mma --dtype fp8 --b-layout nk
+check epilogue_gated_fp8_mma_64x64 $run --gpus "$gpus" --shape $((gpus * 260)),448,1424 --iters 8 --epilogue gelu_tanh+gated --engine mma --dtype fp8 --b-layout nk --tile 64,64
 check epilogue_fp8 $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+silu --dtype fp8 --b-layout nk
 check epilogue_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+gelu_tanh --engine mma
 for words in residual residual+rmsnorm; do

@@ -124,6 +124,42 @@ static void a_check_sees_a_gate(void **state)
         }
 }
 
+/* Of FP8 a run of a tile's columns is of one block of scales: the widest tiles that halves of columns
+ * let be, and none; on the host any. */
+static void gated_blocks_of_scales(const struct mk_problem *plain)
+{
+    static const struct {
+        enum mk_engine engine;
+        uint64_t half;
+        uint32_t tile_n;
+    } of[] = {{MK_ENGINE_WGMMA, 2048, 256},
+              {MK_ENGINE_WGMMA, 2112, 0},
+              {MK_ENGINE_MMA, 2080, 64},
+              {MK_ENGINE_MMA, 2064, 0}};
+    char error[300];
+    struct mk_plan p;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct mk_problem q = *plain;
+        q.m = 1 << 14;
+        q.n = 2 * of[i].half;
+        q.engine = of[i].engine;
+        q.fp8 = q.b_transposed = 1;
+        q.tuning = (struct mk_tuning){0};
+        const int result = plan_build(&p, &q, 132, 0, error, sizeof error);
+        assert_int_equal(result, of[i].tile_n ? 0 : -EINVAL);
+        if (of[i].tile_n)
+            assert_int_equal(p.problem.tuning.tile_n, of[i].tile_n);
+        else
+            assert_non_null(
+                strstr(error, of[i].engine == MK_ENGINE_MMA
+                                  ? "half of N is 2064, and should be a multiple of 32"
+                                  : "half of N is 2112, and should be a multiple of 128"));
+        q.exec = MK_EXEC_HOST;
+        q.engine = MK_ENGINE_DEVICE;
+        assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    }
+}
+
 static void gated_columns(void **state)
 {
     struct mk_problem q = {.op = MK_OP_AG_GEMM,
@@ -160,13 +196,14 @@ static void gated_columns(void **state)
                            "256x256 on 2, 256x128 on 2, 128x128 on 1"));
     q.tuning = (struct mk_tuning){0};
     q.engine = MK_ENGINE_MMA;
-    assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "with engine=mma: it is for bf16 and fp16 on engine wgmma"));
-    q.engine = 0;
-    q.fp8 = q.b_transposed = 1;
-    assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "with dtype=fp8: it is for"));
-    q.fp8 = 0;
+    for (q.m = 2; q.m <= 8192; q.m *= 2) { /* whose warps have 64 columns: 32 of either run */
+        q.tuning = (struct mk_tuning){0};
+        assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), 0);
+        assert_int_equal(p.problem.tuning.tile_n, 128);
+    }
+    q.m = 64;
+    gated_blocks_of_scales(&q);
+    q.tuning = (struct mk_tuning){0};
     q.epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS;
     assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
     assert_string_equal(error, "epilogue=bias+gated: gated says what an activation is multiplied "

@@ -274,29 +274,68 @@ static void test_halves_and_straight(void **state)
     }
 }
 
-/* ag_gemm with gated columns, by every tile that takes them: both activations, with a bias and
- * without, both layouts of B, one shot and two, two nodes, bf16 and fp16. What is gated begins in the
- * middle of a tile and ends within one, and C may be narrower than half of a tile. */
+/* ag_gemm with gated columns: both activations, with a bias and without, both layouts of B, one shot
+ * and two, two nodes. What is let through begins in the middle of a tile and ends within one, and C may
+ * be narrower than half of a tile; of FP8 on engine mma it begins in the middle of a block of scales,
+ * which may be the gate's. */
+static void gated(enum mk_engine engine, int fp8, uint64_t seed)
+{
+    static const uint64_t of[][3] = {{132, 336, 144}, {4, 16, 16}, {200, 592, 72}, {3, 528, 656}},
+                          of_fp8[][3] = {{132, 512, 144},
+                                         {4, 256, 16},
+                                         {200, 768, 80},
+                                         {4, 512, 656}},
+                          on_mma[][3] = {
+                              {132, 320, 144}, {4, 64, 16}, {68, 448, 80}, {4, 576, 656}};
+    const uint32_t nodes = 1 + (seed % 8 == 7), gpus = nodes > 1 ? 1 : 1 + seed / 4 % 3;
+    const int mma = engine == MK_ENGINE_MMA;
+    struct sim_world_config c = hopper_ops_config(
+        MK_OP_AG_GEMM, nodes, gpus, (fp8 ? mma ? on_mma : of_fp8 : of)[seed % 4], seed);
+    struct mk_gemm_tile tile;
+    uint32_t tiles = 0;
+    c.problem.fp8 = fp8;
+    c.problem.fp16 = !fp8 && seed % 5 == 4 && (mma || seed % 3 < 2);
+    c.problem.b_transposed = fp8 || (seed >> 1 & 1);
+    c.problem.epilogue = MK_EPILOGUE_GATED | (seed & 4 ? MK_EPILOGUE_BIAS : 0) |
+                         (seed % 3 ? MK_EPILOGUE_SILU : MK_EPILOGUE_GELU_TANH);
+    if (mma)
+        hopper_ops_on_mma(&c);
+    while (op_gpu_tile(&c.problem, tiles, &tile))
+        tiles++;
+    assert_true(tiles > 0);
+    op_gpu_tile(&c.problem, (uint32_t)(seed / 2 % tiles), &tile);
+    c.problem.block_shared = mma && seed % 3 ? EMULATED_BLOCK_SHARED : 0; /* loads by TMA */
+    c.problem.tuning.shots = nodes == 1 && seed & 1 ? 1 : 2;
+    c.problem.tuning.tile_m = tile.tile_m;
+    c.problem.tuning.tile_n = tile.tile_n;
+    c.problem.tuning.cluster = tile.cluster;
+    c.launches = 2;
+    c.unwatched = seed % 4 != 0;
+    right(&c);
+}
+
 static void test_ag_gemm_gated(void **state)
 {
-    static const uint64_t of[][3] = {{132, 336, 144}, {4, 16, 16}, {200, 592, 72}, {3, 528, 656}};
-    static const struct mk_gemm_tile tiles[] = {{256, 256, 2}, {128, 128, 1}, {256, 128, 2}};
-    for (uint64_t seed = 0; seed < 24; seed++) {
-        const uint32_t nodes = 1 + (seed % 8 == 7), gpus = nodes > 1 ? 1 : 1 + seed / 4 % 3;
-        struct sim_world_config c =
-            hopper_ops_config(MK_OP_AG_GEMM, nodes, gpus, of[seed % 4], seed);
-        c.problem.fp16 = seed % 5 == 4 && seed % 3 < 2;
-        c.problem.b_transposed = seed >> 1 & 1;
-        c.problem.epilogue = MK_EPILOGUE_GATED | (seed & 4 ? MK_EPILOGUE_BIAS : 0) |
-                             (seed % 3 ? MK_EPILOGUE_SILU : MK_EPILOGUE_GELU_TANH);
-        c.problem.tuning.shots = nodes == 1 && seed & 1 ? 1 : 2;
-        c.problem.tuning.tile_m = tiles[seed % 3].tile_m;
-        c.problem.tuning.tile_n = tiles[seed % 3].tile_n;
-        c.problem.tuning.cluster = tiles[seed % 3].cluster;
-        c.launches = 2;
-        c.unwatched = seed % 4 != 0;
-        right(&c);
-    }
+    for (uint64_t seed = 0; seed < 24; seed++)
+        gated(MK_ENGINE_WGMMA, 0, seed);
+}
+
+static void test_ag_gemm_gated_on_mma(void **state)
+{
+    for (uint64_t seed = 0; seed < 24; seed++)
+        gated(MK_ENGINE_MMA, 0, seed);
+}
+
+static void test_ag_gemm_gated_fp8(void **state)
+{
+    for (uint64_t seed = 0; seed < 16; seed++)
+        gated(MK_ENGINE_WGMMA, 1, seed);
+}
+
+static void test_ag_gemm_gated_fp8_on_mma(void **state)
+{
+    for (uint64_t seed = 0; seed < 16; seed++)
+        gated(MK_ENGINE_MMA, 1, seed);
 }
 
 /* FP8: every tile that it is built for, in one shot and two, with the ranks that push as warps
@@ -625,6 +664,9 @@ int main(void)
                                        cmocka_unit_test(test_halves_and_straight),
                                        cmocka_unit_test(test_ag_gemm_one_shot),
                                        cmocka_unit_test(test_ag_gemm_gated),
+                                       cmocka_unit_test(test_ag_gemm_gated_on_mma),
+                                       cmocka_unit_test(test_ag_gemm_gated_fp8),
+                                       cmocka_unit_test(test_ag_gemm_gated_fp8_on_mma),
                                        cmocka_unit_test(test_ag_gemm_fp8),
                                        cmocka_unit_test(test_ag_gemm_fp8_on_mma),
                                        cmocka_unit_test(test_gemm_rs_fp8),

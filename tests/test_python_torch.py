@@ -64,6 +64,12 @@ def operators(nodes):
     near(c, torch.cat(gathered(a8)).double() @ b8.double().t())
     assert c.dtype is torch.bfloat16 and torch.equal(torch.ops.mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales), c)
     assert torch.equal(mkernel.ag_gemm_fp8(codes[0].view(-1, 4, k - 8), codes[1].t(), *scales).view(m, n), c)
+    wide8, of_wide = torch.randn(272, k - 8).mul(100).clamp(-448, 448).to(torch.float8_e4m3fn), torch.rand(3, 4) + 0.5  # up begins in the gate's second block
+    w8 = wide8.float() * of_wide.repeat_interleave(128, 0)[:272].repeat_interleave(128, 1)[:, : k - 8]
+    gate, up = (torch.cat(gathered(a8)).double() * 1e-5 @ w8.double().t()).chunk(2, 1)
+    gated8 = mkernel.ag_gemm_fp8(codes[0], wide8.t(), scales[0] * 1e-5, of_wide, activation="silu", gated=True)
+    near(gated8, torch.nn.functional.silu(gate) * up)
+    assert torch.equal(torch.ops.mkernel.ag_gemm_fp8_gated(codes[0], wide8.t(), scales[0] * 1e-5, of_wide, False, False, "epilogue=silu", 0), gated8)
     in_heap = mkernel.empty((m // W, k - 8), torch.float8_e4m3fn)
     in_heap.copy_(codes[0])
     assert torch.equal(mkernel.ag_gemm_fp8(in_heap, codes[1].t(), *scales, out=torch.empty_like(c)), c)
@@ -348,6 +354,7 @@ def refusals():
     refuses("gated says what an activation is multiplied by", mkernel.ag_gemm, a, b, gated=True)
     refuses("N is 40, and should be a multiple of 16", mkernel.ag_gemm, a, b[:, :40].contiguous(), activation="silu", gated=True)
     refuses("that is an argument, of ag_gemm(..., gated=True)", mkernel.ag_gemm, a, b, options="epilogue=silu+gated")
+    refuses("that is an argument, of ag_gemm_fp8(..., gated=True)", mkernel.ag_gemm_fp8, codes, weight.t(), *scales, options="epilogue=silu+gated")
     refuses("ag_gemm_gated has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, activation="silu", gated=True)
     refuses("norm_weight norms C + residual", mkernel.gemm_ar, a, b, norm_weight=bf16(48))
     refuses("a residual is an argument", mkernel.gemm_ar, a, b, options="epilogue=residual")

@@ -31,6 +31,8 @@ static void test_epilogues(void **state)
                             "--dtype fp8 --b-layout nk");
     expect_right("ag_gemm", "--nodes 2 --gpus 1 --shape 66,40,72 --epilogue silu --shots 2");
     expect_right("ag_gemm", "--nodes 2 --gpus 2 --shape 304,144,400 --epilogue bias+silu+gated");
+    expect_right("ag_gemm", "--nodes 1 --gpus 2 --shape 264,272,144 --epilogue bias+silu+gated "
+                            "--dtype fp8 --b-layout nk");
     expect_right("ag_gemm", "--nodes 1 --gpus 3 --shape 252,208,72 --epilogue gelu_tanh+gated "
                             "--b-layout nk --dtype fp16");
     expect_right("gemm_rs", "--nodes 1 --gpus 3 --shape 9,200,72 --epilogue residual+rmsnorm");

@@ -55,13 +55,24 @@ static int plan_any_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_
                                       : mk_gemm_tile(i, out);
 }
 
-/* Of gated columns those with two runs of 64 of B at least. */
+/* Whether a GPU's tile may be of columns that are gated: two runs of B, of 64 columns or more. Of FP8
+ * each lies in one block of scales: runs are 128, or on engine mma 32. */
+static int plan_gates(const struct mk_problem *q, const struct mk_gemm_tile *tile)
+{
+    const uint32_t run = tile->tile_n / 2;
+    if (!(q->epilogue & MK_EPILOGUE_GATED) || q->exec != MK_EXEC_CUDA)
+        return 1;
+    return q->fp8 ? run == 128 || q->engine == MK_ENGINE_MMA : run % 64 == 0;
+}
+
 int plan_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    const int gated = (q->epilogue & MK_EPILOGUE_GATED) != 0;
-    for (uint32_t at = 0; plan_any_gemm_tile(q, at, out); at++)
-        if ((!gated || out->tile_n % 128 == 0) && !i--)
+    struct mk_gemm_tile tile;
+    for (uint32_t at = 0; plan_any_gemm_tile(q, at, &tile); at++)
+        if (plan_gates(q, &tile) && !i--) {
+            *out = tile;
             return 1;
+        }
     return 0;
 }
 
@@ -83,7 +94,7 @@ static struct mk_gemm_tile plan_choose_mma_tile(const struct mk_problem *q, uint
 {
     uint64_t rows = q->m / shards;
     struct mk_gemm_tile tile;
-    for (uint32_t i = 0; plan_mma_tile(q, i, &tile); i++) {
+    for (uint32_t i = 0; plan_gemm_tile(q, i, &tile); i++) {
         uint64_t tiles = shards * mk_ceil_div(rows, tile.tile_m) * mk_ceil_div(q->n, tile.tile_n);
         if (q->tuning.tile_m ? tile.tile_m == q->tuning.tile_m
                              : tile.tile_m < rows + 64 && tiles >= q->sms)
@@ -148,7 +159,9 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
     for (uint32_t i = 0; tiles(q, i, &tile); i++)
         wide |= tile.tile_m == 128 && tile.tile_n == 128;
     if (q->fp16)
-        return tile;                     /* the last of the table */
+        return tile; /* the last of the table */
+    if (q->epilogue & MK_EPILOGUE_GATED && q->fp8)
+        return tile;                     /* and the only one */
     if (q->epilogue & MK_EPILOGUE_GATED) /* runs of 64 columns at least */
         return (struct mk_gemm_tile){pairs ? 256 : 128, 128, pairs ? 2 : 1};
     mk_few_rows_tile(0, &tile);

@@ -48,14 +48,15 @@ template <class shape> struct gemm_scale_walk {
         b += count;
     }
 
-    GEMM_MEMBER void begin(const struct gemm_scales *s, uint32_t half)
+    /* second: to_second. */
+    GEMM_MEMBER void begin(const struct gemm_scales *s, uint32_t half, uint32_t second)
     {
         const uint32_t part = shape::parts == 2 ? half : 0,
                        row = shape::first_row(half) + gemm_thread_row();
         left = s->blocks - 1;
         b = s->b;
         skip(part);
-        to_second = s->columns > 128 ? s->b_pitch : 0;
+        to_second = second;
 #pragma unroll
         for (int i = 0; i < 2 * shape::blocks; i++) {
             uint32_t r = row + i / 2 * 64 + i % 2 * 8;
@@ -131,7 +132,10 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
     float raw[sets][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
     if constexpr (scaled && !tile_source::gathers) {
         const struct gemm_scales scales = source->scales(i, tile, rank * shape::tile_m);
-        walk.begin(&scales, half);
+        uint32_t second = scales.columns > 128 ? scales.b_pitch : 0;
+        if constexpr (tile_source::gates && shape::tile_n > 128)
+            second = source->up() ? source->to_second(tile) : second;
+        walk.begin(&scales, half, second);
     }
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++)

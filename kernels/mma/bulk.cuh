@@ -38,7 +38,9 @@ static int mma_map_a(const struct mma_operands *op, struct mma_matrix *a, uint64
     return mma_map(op, a, slabs, shape::tile_m);
 }
 
-template <class shape> static int mma_map_b(struct mma_operands *op, uint64_t slabs = 1)
+/* runs: of a tile's columns. */
+template <class shape>
+static int mma_map_b(struct mma_operands *op, uint64_t slabs = 1, uint32_t runs = 1)
 {
-    return mma_map(op, &op->b, slabs, shape::b_kn ? shape::tile_k : shape::tile_n);
+    return mma_map(op, &op->b, slabs, shape::b_kn ? shape::tile_k : shape::tile_n / runs);
 }

@@ -102,6 +102,10 @@ struct mma_source {
         return 0;
     }
 
+    /* A plan may have a tile's columns be two runs: uint32_t up() const is then how far behind the
+     * first the second begins, else 0. Of shapes that `mma_gates` says. */
+    static constexpr bool gates = false;
+
     /* Where tiles are those of several products: stages of K, B and C. */
     MMA_MEMBER uint32_t stages_of_k(const struct mma_operands *op, const struct mk_tile *) const;
     MMA_MEMBER const struct mma_matrix *b(const struct mma_operands *op,
@@ -196,17 +200,20 @@ enum mma_layout { MMA_B_NK, MMA_B_KN, MMA_B_EITHER };
 
 /* One tile shape, and the shared memory that it makes of it. b_kn: enum mma_layout. tile_k:
  * elements of K in a stage, 32 or 64. warps: consumers, 4 or 8, warp_columns of them beside each
- * other. ctas: that an SM should hold at a time. element: of A, B and C, MK_BF16 or MK_FP16. */
+ * other. ctas: that an SM should hold at a time. element: of A, B and C, MK_BF16 or MK_FP16. halved:
+ * half of a warp's columns are of the tile's first half, and half lie as far into the second. */
 template <int tile_m_, int tile_n_, int b_kn_, int tile_k_, int stages_, int warps_ = 8,
-          int warp_columns_ = 1, int producers_ = 4, int ctas_ = 1, int element_ = MK_BF16>
+          int warp_columns_ = 1, int producers_ = 4, int ctas_ = 1, int element_ = MK_BF16,
+          bool halved_ = false>
 struct mma_shape {
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, b_kn = b_kn_, tile_k = tile_k_,
                          stages = stages_, warps = warps_, warp_columns = warp_columns_,
                          producers = producers_, ctas = ctas_, element = element_;
+    static constexpr bool halved = halved_;
     /* The same shape for a known layout, and for either. */
     template <int layout>
     using laid = mma_shape<tile_m, tile_n, layout, tile_k, stages, warps, warp_columns, producers,
-                           ctas, element>;
+                           ctas, element, halved>;
     using either = laid<MMA_B_EITHER>;
     /* A warp's part: `blocks` times 16 rows, and so many columns. Where it has all columns its
      * blocks are 64 rows apart, as in wgmma. */
@@ -227,13 +234,36 @@ struct mma_shape {
     }
     static MMA_MEMBER uint32_t column(uint32_t warp)
     {
-        return warp % warp_columns * columns;
+        return warp % warp_columns * (halved ? columns / 2 : columns);
+    }
+
+    /* From there to its j-th 16 columns. */
+    static constexpr __host__ __device__ uint32_t right(int j)
+    {
+        return j * 16 + (halved && j * 32 >= columns ? (tile_n - columns) / 2 : 0);
     }
 
     static_assert(tile_k == 32 || tile_k == 64, "rows of 64 or 128 bytes");
     static_assert(columns % 64 == 0 && tile_m % 64 == 0, "boxes of B are 64 columns wide");
+    static_assert(!halved || tile_n % 128 == 0, "and so are halves");
     static_assert(ctas * (shared_bytes + 1024) <= 100 * 1024, "what an SM of sm_86 has");
 };
+
+/* Whether a tile's columns may be two runs: of a shape whose lanes then have the same columns of both. Of
+ * FP8, whose B is N x K, a warp has all columns. */
+template <class shape, class tile_source>
+constexpr bool mma_gates = tile_source::gates && (tile_source::scaled || shape::halved);
+
+/* How far behind a tile's first run the second begins, which may be where the first ends. */
+template <class shape, class tile_source>
+PTX_FN uint32_t mma_second(const tile_source *source, const struct mk_tile *tile)
+{
+    if constexpr (mma_gates<shape, tile_source>) {
+        const uint32_t up = source->up();
+        return up ? up : shape::tile_n / 2;
+    }
+    return source->second(tile);
+}
 
 /* Whether B is K x N. */
 template <class shape> PTX_FN bool mma_b_kn(const struct mma_operands *op)
@@ -403,6 +433,7 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
                         uint32_t thread)
 {
     const uint32_t barriers = shared + shape::barriers_offset;
+    constexpr bool two_runs = tile_source::two_runs || mma_gates<shape, tile_source>;
     struct pipeline_position at = {0, 0};
     struct mk_tile tile;
     uint32_t i;
@@ -410,13 +441,13 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
     for (i = 0; source->next(i, &tile); i++) {
         const struct mma_matrix *a = source->a(&tile), *b = source->b(op, &tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile), slab = source->b_slab(&tile);
-        const uint32_t second = tile_source::two_runs ? source->second(&tile) : 0,
-                       columns = tile_source::two_runs ? second + shape::tile_n / 2 : shape::tile_n;
+        const uint32_t second = two_runs ? mma_second<shape>(source, &tile) : 0,
+                       columns = two_runs ? second + shape::tile_n / 2 : shape::tile_n;
         struct mma_copy of_a = mma_copy_along<shape::row_bytes>(a, tile.a_slab, tile.row, thread),
                         of_b;
         const bool kn = mma_b_kn<shape>(op);
         if (kn)
-            of_b = mma_copy_across<shape, tile_source::two_runs>(b, slab, tile.col, second, thread);
+            of_b = mma_copy_across<shape, two_runs>(b, slab, tile.col, second, thread);
         else
             of_b = mma_copy_along<shape::row_bytes>(b, slab, tile.col, thread);
         std::conditional_t<tile_source::gathers, mma_gathered<shape>, mma_in_order> gathered;
@@ -443,11 +474,11 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
                 mma_fill_a<shape, false>(a, &of_a, stage, &tile, first);
             mma_as_laid<shape>(op, [&](auto laid) {
                 if (checked)
-                    mma_fill_b<decltype(laid), true, tile_source::two_runs>(
-                        b, &of_b, stage, &tile, second, first, a->columns);
+                    mma_fill_b<decltype(laid), true, two_runs>(b, &of_b, stage, &tile, second,
+                                                               first, a->columns);
                 else
-                    mma_fill_b<decltype(laid), false, tile_source::two_runs>(
-                        b, &of_b, stage, &tile, second, first, a->columns);
+                    mma_fill_b<decltype(laid), false, two_runs>(b, &of_b, stage, &tile, second,
+                                                                first, a->columns);
             });
             mma_copies_arrive(pipeline_full<shape::stages>(barriers, at.stage));
             of_a.from += shape::row_bytes;
@@ -465,6 +496,7 @@ template <class shape, class tile_source>
 PTX_FN void mma_produce_bulk(const struct mma_operands *op, tile_source *source, uint32_t shared)
 {
     static_assert(shape::row_bytes == 128, "rows are swizzled as TMA does 128 bytes");
+    constexpr uint32_t run = shape::tile_n / 2;
     const uint32_t barriers = shared + shape::barriers_offset;
     const bool kn = mma_b_kn<shape>(op);
     struct pipeline_position at = {0, 0};
@@ -475,6 +507,9 @@ PTX_FN void mma_produce_bulk(const struct mma_operands *op, tile_source *source,
         const CUtensorMap *a = &source->a(&tile)->map, *b = &source->b(op, &tile)->map;
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
         const int32_t slab = source->b_slab(&tile);
+        uint32_t up = 0;
+        if constexpr (mma_gates<shape, tile_source>)
+            up = source->up();
         for (uint32_t k = 0, slice = 0, left = 0; k < stages_of_k; k++, left--) {
             const uint32_t stage = shared + at.stage * shape::stage_bytes,
                            full = pipeline_full<shape::stages>(barriers, at.stage);
@@ -487,13 +522,18 @@ PTX_FN void mma_produce_bulk(const struct mma_operands *op, tile_source *source,
             }
             ptx_mbar_expect(full, shape::stage_bytes);
             ptx_tma_load_3d(stage, a, full, first, tile.row, tile.a_slab);
-            if (!kn)
+            if (!kn) {
                 ptx_tma_load_3d(stage + shape::a_bytes, b, full, first, tile.col, slab);
-            else
+                if (up)
+                    ptx_tma_load_3d(stage + shape::a_bytes + shape::b_bytes / 2, b, full, first,
+                                    tile.col + up, slab);
+            } else {
 #pragma unroll
                 for (uint32_t box = 0; box < shape::tile_n / 64; box++)
                     ptx_tma_load_3d(stage + shape::a_bytes + box * (shape::tile_k * 128), b, full,
-                                    tile.col + box * 64, first, slab);
+                                    tile.col + box * 64 + (up && box * 64 >= run ? up - run : 0),
+                                    first, slab);
+            }
             pipeline_step<shape::stages>(&at);
         }
     }
@@ -533,7 +573,7 @@ template <class shape> PTX_FN struct mma_lane mma_lane_of(uint32_t warp, bool b_
     at.a = (shape::row(warp, 0) + row) * row_bytes + (lane / 16 * 16 ^ mma_swizzle<row_bytes>(row));
     if (b_kn)
         at.b = shape::a_bytes + shape::column(warp) / 64 * (shape::tile_k * 128) + row * 128 +
-               (lane / 16 * 16 ^ mma_swizzle<128>(row));
+               (shape::column(warp) % 64 * 2 + lane / 16 * 16 ^ mma_swizzle<128>(row));
     else
         at.b = shape::a_bytes + (shape::column(warp) + column) * row_bytes +
                (lane / 8 % 2 * 16 ^ mma_swizzle<row_bytes>(column));
@@ -551,11 +591,12 @@ template <class shape> PTX_FN void mma_load_a(uint32_t (&a)[4], uint32_t at, int
 template <class shape> PTX_FN void mma_load_b(uint32_t (&b)[4], uint32_t at, int slice, int columns)
 {
     static_assert(shape::b_kn != MMA_B_EITHER, "mma_as_laid tells");
+    const uint32_t right = shape::right(columns);
     if (shape::b_kn)
         ptx_ldmatrix_x4_transposed(
-            (at ^ columns % 4 * 32) + columns / 4 * (shape::tile_k * 128) + slice * (16 * 128), b);
+            (at ^ right % 64 * 2) + right / 64 * (shape::tile_k * 128) + slice * (16 * 128), b);
     else
-        ptx_ldmatrix_x4(at + columns * (16 * shape::row_bytes), b);
+        ptx_ldmatrix_x4(at + right * shape::row_bytes, b);
 }
 
 /* D += A B of what the shape has (kernels/mma/mma.cuh). */
@@ -677,10 +718,10 @@ PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t share
                         uint64_t limit_ns, const first &landed);
 
 /* A lane stores 16 bytes of its rows at a time: the lanes of a quad exchange what they have of four
- * times 8 columns, so each has 8 of its own. What lies outside C is dropped. columns: the first so
- * many of the warp's. */
+ * times 8 columns, so each has 8 of its own. What lies outside C is dropped, and what does from its
+ * column `end` on. columns: the first so many of the warp's. */
 template <class shape, int columns = shape::columns>
-PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place,
+PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place, uint32_t end,
                       const float (&sum)[shape::blocks][shape::sums], uint32_t warp)
 {
     const uint32_t lane = threadIdx.x % 32, row = place->y + shape::row(warp, 0) + lane / 4,
@@ -701,8 +742,8 @@ PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place,
                     v[n] = half_pack<shape::element>(d[0], d[1]);
                 }
                 mma_exchange(v);
-                if (row + down < c->rows && column + j * 32 < c->columns)
-                    *(uint4 *)(to + j * 64) = make_uint4(v[0], v[1], v[2], v[3]);
+                if (row + down < c->rows && column + shape::right(j * 2) < end)
+                    *(uint4 *)(to + shape::right(j * 2) * 2) = make_uint4(v[0], v[1], v[2], v[3]);
             }
         }
 }
@@ -745,7 +786,14 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
         source->template epilogue<shape>(&tile, sum, shape::column(threadIdx.x / 32));
         if (!source->template finish<shape>(i, sum, half)) {
             const struct mma_place place = source->place(i, &tile, 0);
-            mma_store<shape>(source->c(op, &tile), &place, sum, threadIdx.x / 32);
+            const struct mma_matrix *c = source->c(op, &tile);
+            uint32_t end = c->columns;
+            if constexpr (mma_gates<shape, tile_source>)
+                if (source->up()) { /* what was let through has been multiplied by */
+                    const uint32_t half = place.x + shape::tile_n / 2;
+                    end = end < half ? end : half;
+                }
+            mma_store<shape>(c, &place, end, sum, threadIdx.x / 32);
         }
         if (tile_source::announces)
             ptx_bar_sync(1 + half, 128);

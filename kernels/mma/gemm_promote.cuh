@@ -83,7 +83,7 @@ PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t share
 {
     static_assert(shape::blocks == 1 && shape::tile_k == 64 && shape::tile_n <= 128 && !shape::b_kn,
                   "a stage is a block of scales, of which a tile has one of B's");
-    constexpr int runs = tile_source::two_runs ? 2 : 1;
+    constexpr int runs = tile_source::two_runs || mma_gates<shape, tile_source> ? 2 : 1;
     ring_wait_full<shape::stages>(shared + shape::barriers_offset, at, limit_ns);
     landed();
     struct mma_scales of =

@@ -97,24 +97,26 @@ template <bool whole_rows, int columns>
 constexpr int mma_op_warp_columns = !whole_rows && columns == 128 ? 2 : 1;
 
 /* Calls `call` with an object of the mma_shape of these tiles that has B's layout (its kernel is of
- * either). */
-template <bool whole_rows, int rows, int columns, int k, int stages, int warps, int element,
-          class function>
+ * either). gates: of a source that does. */
+template <bool whole_rows, bool gates, int rows, int columns, int k, int stages, int warps,
+          int element, class function>
 static int mma_op_shape(int transposed, function call)
 {
-    typedef mma_shape<rows, columns, MMA_B_KN, k, stages, warps,
-                      mma_op_warp_columns<whole_rows, columns>, MMA_OP_PRODUCERS, 1, element>
+    constexpr int warp_columns = mma_op_warp_columns<whole_rows, columns>;
+    typedef mma_shape<rows, columns, MMA_B_KN, k, stages, warps, warp_columns, MMA_OP_PRODUCERS, 1,
+                      element, gates && warp_columns == 2>
         kn;
     return transposed ? call(typename kn::template laid<MMA_B_NK>()) : call(kn());
 }
 
 /* The same of a plan's tiles; -EINVAL where there is none. */
-template <bool whole_rows, class function>
+template <bool whole_rows, bool gates = false, class function>
 static int mma_op_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
 {
 #define MMA_OP_TRY(rows, columns, k, stages, warps)                                                \
     if (tile_m == rows && tile_n == columns)                                                       \
-        return mma_op_shape<whole_rows, rows, columns, k, stages, warps, MK_BF16>(transposed, call);
+        return mma_op_shape<whole_rows, gates, rows, columns, k, stages, warps, MK_BF16>(          \
+            transposed, call);
     MK_MMA_TILES(MMA_OP_TRY)
 #undef MMA_OP_TRY
     return -EINVAL;
@@ -132,7 +134,8 @@ template <class op> struct mma_bf16_kernels {
     template <class function>
     static int dispatch(const struct mk_tuning *t, int transposed, function call)
     {
-        return mma_op_dispatch<op::source::tree>(t->tile_m, t->tile_n, transposed, call);
+        return mma_op_dispatch<op::source::tree, op::source::gates>(t->tile_m, t->tile_n,
+                                                                    transposed, call);
     }
 };
 

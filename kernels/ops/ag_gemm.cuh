@@ -15,7 +15,7 @@ struct ag_gemm_maps {
 
 template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<tracked, scaled> {
     static constexpr bool b_ahead = true, halves = !scaled, /* no registers */
-        gates = !scaled;
+        gates = true;
 
     typedef ag_gemm_tiles<tracked, scaled> tiles;
     using tiles::cta;
@@ -44,21 +44,18 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
         return {s.a, s.b, s.a_pitch, s.b_pitch, s.rows, plan->n - tile->col, plan->blocks};
     }
 
-    GEMM_MEMBER uint32_t up() const
-    {
-        return plan->up;
-    }
-
     template <class shape> GEMM_MEMBER uint32_t boxes(const struct mk_tile *) const
     {
-        return shape::tile_n / (gates && plan->up ? 128 : 64);
+        return shape::tile_n / (plan->up ? 128 : 64);
     }
 
     template <class shape>
     GEMM_MEMBER void epilogue(const struct mk_tile *tile,
                               float (&sum)[shape::blocks][shape::tile_n / 2]) const
     {
-        tiles::template after_products<shape::element, gates>(tile, sum, 0);
+        /* of FP8 a run is of one block of scales: 128 columns */
+        tiles::template after_products<shape::element, !scaled || (shape::tile_n > 128), 0>(tile,
+                                                                                            sum, 0);
     }
 
     GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const

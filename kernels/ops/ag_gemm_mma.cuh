@@ -14,7 +14,7 @@ struct ag_gemm_matrices {
 };
 
 template <bool scaled_> struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source, scaled_> {
-    static constexpr bool waits = true, scaled = scaled_;
+    static constexpr bool waits = true, scaled = scaled_, gates = true;
 
     typedef ag_gemm_tiles<mma_op_source, scaled_> tiles;
     using tiles::launch;
@@ -32,7 +32,9 @@ template <bool scaled_> struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source,
     MMA_MEMBER struct mma_scales scales(const struct mk_tile *tile, uint32_t row) const
     {
         const struct ag_gemm_tile_scales s = tiles::tile_scales(tile, 0, odd);
-        return mma_scales_of_rows(s.a, s.a_pitch, row, s.rows, s.b);
+        struct mma_scales of = mma_scales_of_rows(s.a, s.a_pitch, row, s.rows, s.b);
+        of.second = tiles::to_second(tile);
+        return of;
     }
 
     MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *tile) const
@@ -44,7 +46,8 @@ template <bool scaled_> struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source,
     MMA_MEMBER void epilogue(const struct mk_tile *tile, float (&sum)[shape::blocks][shape::sums],
                              uint32_t column) const
     {
-        tiles::template after_products<shape::element, false>(tile, sum, column);
+        tiles::template after_products<shape::element, mma_gates<shape, ag_gemm_mma_source>,
+                                       shape::halved ? shape::tile_n / 2 : 0>(tile, sum, column);
     }
 
     MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
@@ -71,20 +74,20 @@ template <bool scaled> struct ag_gemm_on_mma {
         const bool joint = p->shots == 1; /* all shards are one matrix */
         const uint32_t block = joint ? p->m : p->shard_rows;
         const uint64_t pitch = p->row_bytes, c_pitch = p->n * 2ull;
-        const uint32_t k = (uint32_t)(pitch / 2);
+        const uint32_t k = (uint32_t)(pitch / 2), n = p->n + p->up;
         char *const b = (char *)l->arguments[MK_SPACE_ARG1];
         char *const c = (char *)l->arguments[MK_SPACE_ARG2];
         m->own = {(char *)l->arguments[MK_SPACE_ARG0], pitch, 0, p->shard_rows, k};
         for (int i = 0; i < 2; i++)
             m->gathered[i] = {l->heap + p->gathered[i], pitch, p->shard_pitch, block, k};
-        op->b = shape::b_kn ? mma_matrix{b, c_pitch, 0, k, p->n} : mma_matrix{b, pitch, 0, p->n, k};
+        op->b = shape::b_kn ? mma_matrix{b, n * 2ull, 0, k, n} : mma_matrix{b, pitch, 0, n, k};
         op->c = {c, c_pitch, block * c_pitch, block, p->n};
         op->stages_of_k = (uint32_t)mk_ceil_div(k, shape::tile_k);
         op->stages_of_slice =
             joint ? op->stages_of_k : (uint32_t)mk_ceil_div(p->slice_bytes, shape::tile_k * 2);
         if (((uintptr_t)m->own.base | (uintptr_t)b | (uintptr_t)c) % 16)
             return -EINVAL;
-        int err = mma_map_b<shape>(op);
+        int err = mma_map_b<shape>(op, 1, p->up ? 2 : 1);
         err = err ? err : mma_map_a<shape>(op, &m->own);
         for (int i = 0; i < 2 && !err; i++)
             err = mma_map_a<shape>(op, &m->gathered[i], joint ? 1 : mk_world(&p->topo));

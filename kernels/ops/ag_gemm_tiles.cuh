@@ -77,9 +77,23 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
                 own ? plan->shard_rows : all, b_pitch, all - r};
     }
 
+    /* Where columns are gated: from a gate's to what it lets through; else 0. */
+    __device__ __forceinline__ uint32_t up() const
+    {
+        return plan->up;
+    }
+
+    /* Of FP8: floats, from the scales of a tile's first columns to those of the second of its two
+     * runs, each of which is of one block; 0 where columns are not gated. */
+    __device__ __forceinline__ uint32_t to_second(const struct mk_tile *tile) const
+    {
+        return ((tile->col + plan->up) / 128 - tile->col / 128) * ((plan->blocks + 3) / 4 * 4);
+    }
+
     /* The sums of so many blocks of rows; column: of the tile, that they begin with. gates: a tile's
-     * columns of B may be two runs, of which a thread has the same columns. */
-    template <int element, bool gates, int blocks, int count>
+     * columns of B may be two runs, of which a thread has the same columns. apart: as
+     * kernels/epilogue.cuh has it. */
+    template <int element, bool gates, int apart, int blocks, int count>
     __device__ __forceinline__ void
     after_products(const struct mk_tile *tile, float (&sum)[blocks][count], uint32_t column) const
     {
@@ -90,8 +104,8 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
             (const uint16_t *)MK_FRESH(this->launch)->arguments[p->bias_space] + tile->col;
 #pragma unroll
         for (int m = 0; m < blocks; m++)
-            epilogue_apply<element, gates>(p->epilogue, bias, sum[m], column, p->n - tile->col,
-                                           p->up);
+            epilogue_apply<element, gates, apart>(p->epilogue, bias, sum[m], column,
+                                                  p->n - tile->col, p->up);
     }
 
     /* All lanes of a free warp, from 0 on: it pushes, where the plan has so many. */

@@ -222,7 +222,8 @@ struct moe_ffn_mma_source
             if constexpr (scaled)
                 keep<shape>(sum[0]);
             else
-                mma_store<shape, shape::columns / 2>(&operands->c, &place, sum, threadIdx.x / 32);
+                mma_store<shape, shape::columns / 2>(&operands->c, &place, operands->c.columns, sum,
+                                                     threadIdx.x / 32);
         } else if (plan->number == MK_FP32) {
             store_wide<shape>(sum);
         }

@@ -43,7 +43,7 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->b_space = MK_SPACE_ARG1;
     out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * op_factor_bytes(&plan->problem);
     out->b_pitch = transposed ? p->k : plan->problem.n;
-    out->gate = p->up * (transposed ? (uint64_t)p->k : 1) * 2;
+    out->gate = p->up * (transposed ? (uint64_t)p->k : 1) * op_factor_bytes(&plan->problem);
     out->bias_gate = p->up * 2ull;
     out->b_transposed = transposed;
     out->c_space = MK_SPACE_ARG2;

@@ -323,7 +323,7 @@ def parallelize(model, comm, mode, plan):
         module = model.get_submodule(name)
         gate = _blocks.gate_of(module, columns, row)
         _divide(of, module, name, columns, row, *checked[name])
-        if gate and _gates(comm) and sum(x.out_features for x in checked[name][0]) % 16 == 0:
+        if gate and sum(x.out_features for x in checked[name][0]) % 16 == 0:
             module.mkernel_block.gate, module.__class__ = gate, _pending.before(_Gated, type(module))
             of.gates = True
     for name in experts:
@@ -348,11 +348,6 @@ def parallelize(model, comm, mode, plan):
     model.register_forward_hook(_pending.settle)
     model.mkernel_of = layers[0].mkernel_of = layers[-1].mkernel_of = of
     return model
-
-
-def _gates(comm) -> bool:
-    """Whether its engine has gated columns."""
-    return comm._host or torch.cuda.get_device_capability(comm._place)[0] == 9
 
 
 def _on_meta(model):

@@ -104,6 +104,8 @@ def _read(number: int):
     if of["gated"]:
         yield _described(of, of["name"] + "_gated", "epilogue=gated", of["gated"])
         yield _described(of, of["name"] + "_gated_bias", "epilogue=gated+bias", of["gated_bias"])
+    if of["gated_fp8"]:
+        yield _described(of, of["name"] + "_fp8_gated", "dtype=fp8 epilogue=gated", of["gated_fp8"])
     if of["residual"]:
         yield _described(of, of["name"] + "_residual", "epilogue=residual", of["residual"])
     if of["rmsnorm"]:

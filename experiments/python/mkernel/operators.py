@@ -91,16 +91,18 @@ def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = Fa
     return _launch(comm, name, (a, b) if bias is None else (a, b, bias), outputs, False, deterministic, options)[0]
 
 
-def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, options: str = "", comm=None):
+def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, activation: str = "", gated: bool = False, options: str = "", comm=None):
     """ag_gemm of FP8: numbers are codes times the scale of their block.
 
     a: [M/W, K] e4m3 (torch.float8_e4m3fn; numpy: uint8, the codes), this rank's rows; K is a multiple of 16, M/W of 4.
     b: [K, N] e4m3, with its two dimensions swapped in memory: w.t() of a contiguous w [N, K].
     a_scales: [ceil(K/128), M/W] fp32, one for each row and 128 of K: scale_a.t() of what torch's scaled_mm takes.
     b_scales: [ceil(N/128), ceil(K/128) rounded up to a multiple of 4] fp32, one for each 128x128: scale_b.t().
+    activation, gated: as ag_gemm has them; on Hopper N/2 is then a multiple of 128, on other GPUs of 32.
     out: [M, N] bf16. Returns it. Sums are fp32.
     """
-    return _launch(comm, "ag_gemm_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), options=options)[0]
+    options = f"{options} epilogue={activation}" if activation else options
+    return _launch(comm, "ag_gemm_fp8" + "_gated" * bool(gated), (a, b, a_scales, b_scales), None if out is None else (out,), options=options)[0]
 
 
 def _gemm_sum(name, a, b, out, residual, norm_weight, eps, deterministic, options, comm):
