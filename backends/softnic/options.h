@@ -1,7 +1,6 @@
 /* The option string of a softnic device, parsed. docs/SOFTNIC.md is the manual. */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -9,8 +9,6 @@
 #include "core/pipeline.h"
 #include "core/roles/gemm_rs_cut.h"
 
-#include <errno.h>
-
 /* Rows of A that one shot suits best: more are two. On two ranks and engine wgmma as 177 shapes say that were measured on
  * two H200s (docs/FIGURES.md). Where the sum goes to both, one shot sends no more bytes than two do, and all of it but the
  * last tile's goes behind products: 1280 rows are 1.07 times as fast so, in bursts 1536 of 8192,4096 are .95. Where it does not, by the

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define EVERY_NS 500000000ull
 #define GPUS_MOST 16u

@@ -73,8 +73,6 @@ enum hopper_collective {
     HOPPER_REDUCE_MAX,
     HOPPER_REDUCE_MIN,
     HOPPER_REDUCE_ADD,
-    HOPPER_REDUCE_OR,
-    HOPPER_REDUCE_AND,
     HOPPER_MATCH,
     HOPPER_ELECT,
     HOPPER_STMATRIX,
@@ -83,7 +81,6 @@ enum hopper_collective {
     HOPPER_REGISTERS
 };
 uint64_t hopper_warp(enum hopper_collective what, uint32_t mask, uint64_t value, uint32_t argument);
-uint32_t hopper_activemask(void);
 uint32_t hopper_elect(void);
 void hopper_stmatrix(uint32_t address, const uint32_t *registers, uint32_t count, int transposed);
 void hopper_ldmatrix(uint32_t address, uint32_t *registers, uint32_t count, int transposed);
@@ -113,9 +110,7 @@ enum hopper_atomic {
     HOPPER_ATOMIC_CAS,
     HOPPER_ATOMIC_EXCHANGE,
     HOPPER_ATOMIC_MAX,
-    HOPPER_ATOMIC_MIN,
-    HOPPER_ATOMIC_OR,
-    HOPPER_ATOMIC_AND
+    HOPPER_ATOMIC_OR
 };
 uint64_t hopper_atomic(void *p, uint32_t bytes, enum hopper_atomic what, uint64_t compare,
                        uint64_t value, enum hopper_scope scope, int acquire, int release);

@@ -2,6 +2,7 @@
  * how it goes on later, in pieces and in any order. PTX ISA, cp.async.bulk and
  * cp.async.bulk.tensor. */
 #include "sim/hopper/machine.h"
+#include "core/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +11,8 @@ struct flight *flight_issue(struct hopper_thread *t, const struct region *r, uin
                             uint32_t data)
 {
     struct hopper *h = t->block->machine;
-    if (h->flight_count == h->flight_room) {
-        h->flight_room = h->flight_room ? 2 * h->flight_room : 64;
-        h->flights = realloc(h->flights, h->flight_room * sizeof *h->flights);
-        if (!h->flights)
-            abort();
-    }
     struct flight *f = calloc(1, sizeof *f + data);
-    if (!f)
+    if (!f || mk_grow(&h->flights, h->flight_count, sizeof *h->flights))
         abort();
     f->block = f->target = t->block;
     f->region = *r;

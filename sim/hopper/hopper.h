@@ -135,8 +135,7 @@ void hopper_nic_flag(struct hopper *h, uint32_t rank, const void *p);
  * far, as if a kernel of its own had written it. Nothing that still runs may use that memory. */
 void hopper_stream_write(struct hopper *h, uint32_t rank, const void *p, size_t bytes);
 
-/* Orders that were chosen so far, as one number: equal for equal runs. And how many steps. */
+/* Orders that were chosen so far, as one number: equal for equal runs. */
 uint64_t hopper_hash(const struct hopper *h);
-uint64_t hopper_steps(const struct hopper *h);
 /* Grows while more is done than looking at words that do not change. */
 uint64_t hopper_work(const struct hopper *h);

@@ -139,11 +139,6 @@ uint64_t hopper_hash(const struct hopper *h)
     return h->hash;
 }
 
-uint64_t hopper_steps(const struct hopper *h)
-{
-    return h->steps;
-}
-
 uint64_t hopper_work(const struct hopper *h)
 {
     return h->work;

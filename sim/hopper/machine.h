@@ -74,8 +74,6 @@ struct hopper_thread {
     int polls_again;
 
     int issuer; /* among the block's issuers of bulk stores; -1: none */
-    uint32_t bulk_pending;
-    int bulk_only_read;
 
     /* Products: so many issued, committed; how many were issued before each commit */
     uint32_t products, commits, products_at[COMMITS], products_wanted;
@@ -267,7 +265,7 @@ struct hopper {
     struct hopper_warp **units; /* those with products to execute */
     uint32_t unit_count;
     struct flight **flights;
-    uint32_t flight_count, flight_room;
+    uint32_t flight_count;
     struct sync_word *words;
     uint32_t word_count, word_room;
     uint32_t pollers, host_rank, since_scan;

@@ -361,12 +361,8 @@ static uint64_t modify(enum hopper_atomic what, uint64_t old, uint64_t compare, 
         return old == compare ? value : old;
     case HOPPER_ATOMIC_MAX:
         return old > value ? old : value;
-    case HOPPER_ATOMIC_MIN:
-        return old < value ? old : value;
     case HOPPER_ATOMIC_OR:
         return old | value;
-    case HOPPER_ATOMIC_AND:
-        return old & value;
     default:
         return value;
     }

@@ -129,12 +129,8 @@ static uint64_t fold(enum hopper_collective what, uint64_t a, uint64_t b)
         return a > b ? a : b;
     case HOPPER_REDUCE_MIN:
         return a < b ? a : b;
-    case HOPPER_REDUCE_ADD:
-        return (uint32_t)(a + b);
-    case HOPPER_REDUCE_AND:
-        return a & b;
     default:
-        return a | b;
+        return (uint32_t)(a + b);
     }
 }
 
@@ -259,12 +255,6 @@ uint64_t hopper_warp(enum hopper_collective what, uint32_t mask, uint64_t value,
     if (what == HOPPER_SYNCWARP && mutated(HOPPER_P_SYNCWARP))
         return 0;
     return meet(what, mask, value, argument, NULL);
-}
-
-uint32_t hopper_activemask(void)
-{
-    struct hopper_warp *w = hopper_thread()->warp;
-    return w->lanes & ~w->ended;
 }
 
 uint32_t hopper_elect(void)

@@ -8,7 +8,6 @@
 #include "sim/timed/state.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

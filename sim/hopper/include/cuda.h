@@ -13,9 +13,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
-#define __cluster_dims__(...)
 #define __grid_constant__
 #define __restrict__ __restrict
 
@@ -23,7 +21,6 @@
 #define HOPPER_AT const char *at_file = __builtin_FILE(), int at_line = __builtin_LINE()
 #define HOPPER_HERE hopper_here(at_file, at_line)
 
-typedef struct hopper_xyz uint3;
 struct alignas(8) uint2 {
     uint32_t x, y;
 };
@@ -62,7 +59,6 @@ template <struct hopper_xyz hopper_place::*of> struct hopper_extent {
 };
 static const hopper_extent<&hopper_place::block_size> blockDim = {};
 static const hopper_extent<&hopper_place::grid_size> gridDim = {};
-#define warpSize 32
 
 /* A function that is a call of the machine: its type, name and parameters, and the statement. */
 #define HOPPER_CALL(type, name, parameters, ...)                                                   \
@@ -78,7 +74,6 @@ HOPPER_CALL(void, __syncthreads, (HOPPER_AT), hopper_barrier(0, 0, 0));
 HOPPER_CALL(int, __syncthreads_or, (int v, HOPPER_AT), return hopper_barrier(0, 0, v != 0));
 HOPPER_CALL(void, __syncwarp, (uint32_t mask = UINT32_MAX, HOPPER_AT),
             hopper_warp(HOPPER_SYNCWARP, mask, 0, 0));
-static inline uint32_t __activemask(void) { return hopper_activemask(); }
 HOPPER_CALL(uint32_t, __ballot_sync, (uint32_t mask, int v, HOPPER_AT),
             return (uint32_t)hopper_warp(HOPPER_BALLOT, mask, v != 0, 0));
 HOPPER_CALL(int, __any_sync, (uint32_t mask, int v, HOPPER_AT),
@@ -93,7 +88,6 @@ HOPPER_CALL(uint32_t, __match_any_sync, (uint32_t mask, uint32_t v, HOPPER_AT),
 HOPPER_REDUCTION(__reduce_max_sync, HOPPER_REDUCE_MAX)
 HOPPER_REDUCTION(__reduce_min_sync, HOPPER_REDUCE_MIN)
 HOPPER_REDUCTION(__reduce_add_sync, HOPPER_REDUCE_ADD)
-HOPPER_REDUCTION(__reduce_or_sync, HOPPER_REDUCE_OR)
 
 template <class T>
 static inline T hopper_shuffle(enum hopper_collective what, uint32_t mask, T v, uint32_t of,
@@ -125,7 +119,6 @@ HOPPER_SHUFFLES(__shfl_down_sync, uint32_t, HOPPER_SHUFFLE_DOWN)
 /* ---- fences and atomics: relaxed, at device scope ---- */
 
 HOPPER_CALL(void, __threadfence, (HOPPER_AT), hopper_fence(HOPPER_GPU));
-HOPPER_CALL(void, __threadfence_block, (HOPPER_AT), hopper_fence(HOPPER_CTA));
 HOPPER_CALL(void, __threadfence_system, (HOPPER_AT), hopper_fence(HOPPER_SYSTEM));
 
 template <class T> struct hopper_same {
@@ -144,9 +137,7 @@ static inline T hopper_atomic_of(T *p, enum hopper_atomic what, T compare, T val
                 return hopper_atomic_of<T>(p, what, 0, v))
 HOPPER_ATOMICS(atomicAdd, HOPPER_ATOMIC_ADD)
 HOPPER_ATOMICS(atomicMax, HOPPER_ATOMIC_MAX)
-HOPPER_ATOMICS(atomicMin, HOPPER_ATOMIC_MIN)
 HOPPER_ATOMICS(atomicOr, HOPPER_ATOMIC_OR)
-HOPPER_ATOMICS(atomicAnd, HOPPER_ATOMIC_AND)
 HOPPER_ATOMICS(atomicExch, HOPPER_ATOMIC_EXCHANGE)
 template <class T>
 HOPPER_CALL(T, atomicCAS,
@@ -166,33 +157,16 @@ template <class to, class from> static inline to hopper_bits(from v)
 static inline float __uint_as_float(uint32_t v) { return hopper_bits<float>(v); }
 static inline uint32_t __float_as_uint(float v) { return hopper_bits<uint32_t>(v); }
 static inline int __float_as_int(float v) { return hopper_bits<int>(v); }
-static inline float __int_as_float(int v) { return hopper_bits<float>(v); }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
-static inline float __fdividef(float a, float b) { return a / b; }
-static inline float __frcp_rn(float a) { return 1 / a; }
-#define __expf(v) expf(v)
-#define __logf(v) logf(v)
-static inline float rsqrtf(float v) { return 1 / sqrtf(v); }
 static inline int __popc(uint32_t v) { return __builtin_popcount(v); }
-static inline int __popcll(uint64_t v) { return __builtin_popcountll(v); }
 static inline int __ffs(uint32_t v) { return __builtin_ffs((int)v); }
-static inline int __clz(uint32_t v) { return v ? __builtin_clz(v) : 32; }
 static inline uint32_t __umulhi(uint32_t a, uint32_t b)
 {
     return (uint32_t)((uint64_t)a * b >> 32);
 }
-static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t select)
-{
-    uint64_t both = (uint64_t)b << 32 | a;
-    uint32_t out = 0;
-    for (int i = 0; i < 4; i++)
-        out |= (uint32_t)(both >> (select >> 4 * i & 7) * 8 & 255) << 8 * i;
-    return out;
-}
-template <class T> static inline T __ldg(const T *p) { return *p; }
 static inline void __nanosleep(uint32_t) { hopper_globaltimer(); }
 static inline long long clock64(void) { return (long long)hopper_globaltimer(); }
 
