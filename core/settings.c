@@ -4,6 +4,7 @@
 #include "core/launcher.h"
 #include "core/ops/op.h"
 #include "core/sentence.h"
+#include "core/words.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -114,27 +115,18 @@ static int setting_take(const struct setting *table, size_t count, const char *o
 
 /* ---- the communicator ---- */
 
-static int setting_read_exec(const char *value, struct mk_config *c, char *error, size_t size)
-{
-    for (int i = 0; i < MK_EXECS; i++)
-        if (!strcmp(value, plan_execs[i])) {
-            c->exec = i;
-            return 0;
-        }
-    return plan_refuse(error, size, "exec=%.40s: host, cuda or emulated", value);
-}
-
 static int settings_read_comm(struct mk_config *c, const char *const *settings, char *error,
                               size_t size)
 {
     for (int result; *settings; settings++) {
         const char *exec = setting_value(*settings, "exec");
-        if (!exec)
-            result = setting_take(comm_settings, COUNT(comm_settings), "exec", *settings, c, error,
-                                  size);
-        else
-            result = setting_read_exec(exec, c, error, size);
-        if (result)
+        int number = exec ? mk_word(exec, plan_execs, MK_EXECS) : 0;
+        if (number < 0)
+            return plan_refuse(error, size, "exec=%.40s: host, cuda or emulated", exec);
+        if (exec)
+            c->exec = number;
+        else if ((result = setting_take(comm_settings, COUNT(comm_settings), "exec", *settings, c,
+                                        error, size)))
             return result;
     }
     return 0;

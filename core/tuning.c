@@ -1,9 +1,11 @@
 /* Tuned plans: the words of a line, and which line is taken. */
 #include "core/tuning.h"
 #include "core/digest.h"
+#include "core/grow.h"
 #include "core/model/choose.h"
 #include "core/ops/op.h"
 #include "core/sentence.h"
+#include "core/words.h"
 
 #include <errno.h>
 #include <math.h>
@@ -203,7 +205,7 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
 {
     uint64_t numbers[2];
     char list[OP_LIST_TEXT];
-    int op, least = 1;
+    int op, least = 1, number;
     switch (place) {
     case 0:
         op = plan_op_by_name(word);
@@ -224,25 +226,23 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
                                    op_of(e->op)->shape->letters);
     case 2:
         if (op_of(e->op)->causal) {
-            while (e->causal < TUNING_MASKS && strcmp(word, tuning_masks[e->causal]))
-                e->causal++;
-            return e->causal < TUNING_MASKS
-                       ? 0
-                       : plan_refuse(error, size,
-                                     "'%s' is not a mask: full, causal or causal-contiguous", word);
+            if ((number = mk_word(word, tuning_masks, TUNING_MASKS)) < 0)
+                return plan_refuse(error, size,
+                                   "'%s' is not a mask: full, causal or causal-contiguous", word);
+            e->causal = number;
+            return 0;
         }
         e->b_transposed = !strcmp(word, "nk");
         return e->b_transposed || !strcmp(word, "kn")
                    ? 0
                    : plan_refuse(error, size, "'%s' is not B's layout: kn or nk", word);
     case 3:
-        while (e->deterministic < MK_PLAN_SUMS && strcmp(word, plan_sums[e->deterministic]))
-            e->deterministic++;
-        return e->deterministic < MK_PLAN_SUMS
-                   ? 0
-                   : plan_refuse(error, size,
-                                 "'%s' is not an order of sums: fast, deterministic or everywhere",
-                                 word);
+        if ((number = mk_word(word, plan_sums, MK_PLAN_SUMS)) < 0)
+            return plan_refuse(error, size,
+                               "'%s' is not an order of sums: fast, deterministic or everywhere",
+                               word);
+        e->deterministic = number;
+        return 0;
     case 4:
         if (tuning_read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
             return plan_refuse(error, size, "'%s' is not nodes x ranks of a node: 1x8", word);
@@ -279,11 +279,11 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
                                           "by=simulation",
                                           word);
     }
-    for (uint32_t i = 1; i < MK_PLAN_DTYPES; i++)
-        if (!strncmp(word, "dtype=", 6) && !strcmp(word + 6, plan_dtypes[i])) {
-            e->dtype = i;
-            return 0;
-        }
+    int dtype = strncmp(word, "dtype=", 6) ? -1 : mk_word(word + 6, plan_dtypes, MK_PLAN_DTYPES);
+    if (dtype > 0) {
+        e->dtype = dtype;
+        return 0;
+    }
     if (!strcmp(word, "back=fp8")) {
         e->back_fp8 = 1;
         return 0;
@@ -340,13 +340,8 @@ static int tuning_read_line(char *line, struct tuning_entry *e, char *error, siz
 
 static int tuning_add(struct tuning_table *t, const struct tuning_entry *e)
 {
-    if (!(t->count & (t->count - 1))) { /* room for a power of two */
-        struct tuning_entry *more =
-            realloc(t->entries, (t->count ? 2ull * t->count : 1) * sizeof *more);
-        if (!more)
-            return -ENOMEM;
-        t->entries = more;
-    }
+    if (mk_grow(&t->entries, t->count, sizeof *t->entries))
+        return -ENOMEM;
     t->entries[t->count++] = *e;
     return 0;
 }

@@ -1,6 +1,7 @@
 #include "experiments/common/options.h"
 #include "core/sentence.h"
 #include "core/tuning.h"
+#include "core/words.h"
 #include "experiments/common/nearest.h"
 
 #include <errno.h>
@@ -155,11 +156,10 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
         *(const char **)out = text;
         return 0;
     case OPTION_WORD:
-        for (unsigned i = 0; i < s->word_count; i++) {
-            if (!strcmp(text, s->words[i])) {
-                *(int *)out = (int)i;
-                return 0;
-            }
+        result = mk_word(text, s->words, s->word_count);
+        if (result >= 0) {
+            *(int *)out = result;
+            return 0;
         }
         return mk_fail(-EINVAL, error, size, "--%s %s: there is no such value%s (it takes %s)",
                        s->name, text, nearest_hint(near, text, "", s->words, s->word_count),

@@ -1,6 +1,8 @@
 /* Time, or efficiency, against size or a setting: a curve for each combination of the others. */
 #include "experiments/common/gnuplot.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
+#include "core/words.h"
 #include "experiments/common/picture.h"
 #include "experiments/results/results_plot.h"
 
@@ -53,10 +55,8 @@ static double plot_curves_x(const struct curves *c, const struct result_point *p
     const char *text = result_value(point, c->p->x);
     if (c->axis == AXIS_NUMBERS)
         return plot_is_number(text, &value) ? value : NAN;
-    for (uint32_t i = 0; i < c->word_count; i++)
-        if (!strcmp(c->words[i], text))
-            return i + 1;
-    return NAN;
+    int word = mk_word(text, c->words, c->word_count);
+    return word < 0 ? NAN : word + 1;
 }
 
 /* What a curve is called: all settings that vary, but for the one on the x axis. */
@@ -82,13 +82,10 @@ static int plot_curves_collect(struct curves *c, char *error, size_t size)
     char label[RESULT_LABEL];
     for (uint32_t i = 0; i < c->p->results->count; i++) {
         const struct result_point *point = &c->p->results->points[i];
-        int there = 0;
         if (!plot_curves_has(c->p, point) || isnan(plot_curves_x(c, point)))
             continue;
         plot_curves_label(c, point, label);
-        for (uint32_t k = 0; k < c->count; k++)
-            there |= !strcmp(c->labels[k], label);
-        if (there)
+        if (mk_word(label, (const char *const *)c->labels, c->count) >= 0)
             continue;
         if (c->count == CURVES)
             return mk_fail(-EINVAL, error, size,
@@ -105,12 +102,6 @@ static int plot_curves_collect(struct curves *c, char *error, size_t size)
                          "points"
                    : c->p->kind == PLOT_SPEED ? "no point computes"
                                               : "no point has a time");
-}
-
-static int plot_curves_by_x(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static void plot_curves_data(const struct curves *c, uint32_t curve, FILE *out)
@@ -138,7 +129,7 @@ static void plot_curves_data(const struct curves *c, uint32_t curve, FILE *out)
         }
     }
     if (rows)
-        qsort(rows, used, sizeof *rows, plot_curves_by_x);
+        qsort(rows, used, sizeof *rows, mk_order_numbers);
     fprintf(out, "$curve%u << END\n", curve);
     for (uint32_t i = 0; i < used; i++)
         fprintf(out, "%.9g %.9g %.9g %.9g\n", rows[i][0], rows[i][1], rows[i][2], rows[i][3]);
@@ -155,10 +146,7 @@ static uint32_t plot_curves_publishers(const struct curves *c, const char *who[P
     for (uint32_t i = 0; i < c->p->results->count; i++)
         for (uint32_t k = 0; k < c->p->results->points[i].published_count; k++) {
             const char *name = c->p->results->points[i].published[k].who;
-            int there = 0;
-            for (uint32_t w = 0; w < count; w++)
-                there |= !strcmp(who[w], name);
-            if (!there && count < PUBLISHERS)
+            if (mk_word(name, who, count) < 0 && count < PUBLISHERS)
                 who[count++] = name;
         }
     return count;

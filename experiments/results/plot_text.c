@@ -1,5 +1,6 @@
 /* What the pictures of results share. */
 #include "experiments/results/results_plot.h"
+#include "core/words.h"
 #include "experiments/common/picture.h"
 
 #include <math.h>
@@ -43,10 +44,7 @@ uint32_t plot_words(const struct plot *p, const char *name, const char **words, 
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->results->count; i++) {
         const char *value = result_value(&p->results->points[i], name);
-        int there = 0;
-        for (uint32_t k = 0; k < count; k++)
-            there |= !strcmp(words[k], value);
-        if (!there && count < most)
+        if (mk_word(value, words, count) < 0 && count < most)
             words[count++] = value;
     }
     /* numbers in their order, words as the sweep had them */

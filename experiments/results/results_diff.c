@@ -1,4 +1,5 @@
 #include "experiments/results/results_diff.h"
+#include "core/words.h"
 #include "experiments/common/csv_table.h"
 #include "experiments/results/results_takes.h"
 
@@ -9,14 +10,6 @@
 
 #define SEED 20260102u
 
-static int results_diff_among(const char *const *list, uint32_t count, const char *name)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (!strcmp(list[i], name))
-            return 1;
-    return 0;
-}
-
 /* How many settings of `a` stand between the two, and the name of the last of them. */
 static uint32_t results_diff_between(const struct result_point *a, const struct result_point *b,
                                      const char *const *without, uint32_t count, const char **which)
@@ -25,7 +18,7 @@ static uint32_t results_diff_between(const struct result_point *a, const struct 
     const char *exec = result_value(b, "exec");
     for (uint32_t i = 0; i < a->setting_count; i++) {
         const struct result_setting *s = &a->settings[i];
-        if (results_diff_among(without, count, s->name) || !result_exec_takes(exec, s->name) ||
+        if (mk_word(s->name, without, count) >= 0 || !result_exec_takes(exec, s->name) ||
             !strcmp(s->value, result_value(b, s->name)))
             continue;
         *which = s->name;
@@ -108,7 +101,7 @@ static void results_diff_print_nearest(FILE *out, const struct results *a, const
             int there = 0; /* said of the first already */
             for (uint32_t k = 0; side && k < x->setting_count; k++)
                 there |= !strcmp(x->settings[k].name, name);
-            if (there || results_diff_among(without, count, name) ||
+            if (there || mk_word(name, without, count) >= 0 ||
                 !result_exec_takes(result_value(both[!side], "exec"), name) ||
                 !strcmp(result_value(x, name), result_value(y, name)))
                 continue;

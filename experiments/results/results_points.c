@@ -3,6 +3,7 @@
 #include "core/plan.h"
 #include "core/sentence.h"
 #include "core/sorted.h"
+#include "core/words.h"
 #include "experiments/job/op.h"
 #include "tracer/bound.h"
 
@@ -24,11 +25,8 @@ const char *result_value(const struct result_point *p, const char *name)
 
 int result_dtype(const struct result_point *p)
 {
-    const char *dtype = result_value(p, "dtype");
-    for (int i = 0; i < MK_PLAN_DTYPES; i++)
-        if (!strcmp(dtype, plan_dtypes[i]))
-            return i;
-    return 0;
+    int dtype = mk_word(result_value(p, "dtype"), plan_dtypes, MK_PLAN_DTYPES);
+    return dtype < 0 ? 0 : dtype;
 }
 
 uint32_t result_element(const struct result_point *p)
@@ -345,12 +343,11 @@ static int results_points_vary(struct results *r)
         for (uint32_t i = 0; i < r->count; i++)
             for (uint32_t k = 0; k < r->points[i].setting_count; k++) {
                 const char *name = r->points[i].settings[k].name;
-                int differs = 0, there = 0;
-                if (pass < FIRST && strcmp(name, first[pass]))
+                int differs = 0;
+                if ((pass < FIRST && strcmp(name, first[pass])) ||
+                    mk_word(name, (const char *const *)r->varied, r->varied_count) >= 0)
                     continue;
-                for (uint32_t v = 0; v < r->varied_count; v++)
-                    there |= !strcmp(r->varied[v], name);
-                for (uint32_t o = 0; o < r->count && !there && !differs; o++)
+                for (uint32_t o = 0; o < r->count && !differs; o++)
                     differs = results_points_differ(&r->points[o], &r->points[i], name);
                 if (!differs || r->varied_count == sizeof r->varied / sizeof *r->varied)
                     continue;

@@ -3,6 +3,7 @@
 #include "core/ops/op.h"
 #include "core/tuning.h"
 #include "core/sentence.h"
+#include "core/words.h"
 #include "experiments/common/problem.h"
 
 #include <stdlib.h>
@@ -175,10 +176,8 @@ void measured_old(struct mk_problem *q)
 static int measured_word(const struct header *h, char *const *cells, const char *name,
                          const char *const *words, int count)
 {
-    const char *cell = measured_cell(h, cells, name);
-    while (--count > 0 && strcmp(cell, words[count]))
-        ;
-    return count;
+    int word = mk_word(measured_cell(h, cells, name), words, (size_t)count);
+    return word < 0 ? 0 : word;
 }
 
 /* The problem but its numbers. */

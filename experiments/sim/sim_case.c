@@ -1,6 +1,8 @@
 #include "experiments/sim/sim_case.h"
+#include "core/grow.h"
 #include "core/ops/op.h"
 #include "core/sentence.h"
+#include "core/words.h"
 
 #include <errno.h>
 #include <math.h>
@@ -45,16 +47,10 @@ void sim_case_differs(struct sim_case *c)
 static int sim_case_ids(struct sim_case *c, char *error, size_t size)
 {
     FILE *f = fopen(c->options.ids, "re");
-    uint64_t room = 0;
     unsigned long number;
     int rc = f ? 0 : -errno, got = 0;
     while (!rc && (got = fscanf(f, " %lu%*[, \t\r\n]", &number)) == 1) {
-        if (c->id_count == room) {
-            room = room ? 2 * room : 65536;
-            uint32_t *grown = realloc(c->ids, room * sizeof *grown);
-            rc = grown ? 0 : -ENOMEM;
-            c->ids = grown ? grown : c->ids;
-        }
+        rc = mk_grow(&c->ids, c->id_count, sizeof *c->ids);
         if (!rc)
             c->ids[c->id_count++] = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
     }
@@ -128,12 +124,12 @@ static int sim_case_slow_one(const char *word, size_t length, struct timed_slow 
     if (rank >= ranks)
         return mk_fail(-EINVAL, error, size, "--slow %s: the cluster's ranks are 0 to %u", one,
                        ranks - 1);
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(name, names[i])) {
-            *(i == 0 ? &slow[rank].gpu : i == 1 ? &slow[rank].nvlink : &slow[rank].nic) = factor;
-            return 0;
-        }
-    return mk_fail(-EINVAL, error, size, "--slow %s: what can be slow are rank, link and nic", one);
+    int part = mk_word(name, names, 3);
+    if (part < 0)
+        return mk_fail(-EINVAL, error, size, "--slow %s: what can be slow are rank, link and nic",
+                       one);
+    *(part == 0 ? &slow[rank].gpu : part == 1 ? &slow[rank].nvlink : &slow[rank].nic) = factor;
+    return 0;
 }
 
 static int sim_case_slow(const struct sim_case *c, uint32_t ranks, const struct timed_slow **out,

@@ -2,6 +2,7 @@
 #include "experiments/sweep/sweep.h"
 #include "core/plan.h"
 #include "core/sentence.h"
+#include "core/words.h"
 #include "experiments/common/nearest.h"
 #include "experiments/results/results_takes.h"
 
@@ -133,9 +134,8 @@ static int sweep_points_check(const struct sweep_point *p, char *error, size_t s
         return mk_fail(-EINVAL, error, size, "there is no operator %s%s", op,
                        nearest_hint(near, op, "", names, MK_OPS));
     }
-    for (int i = 0; i < EXECUTORS; i++)
-        if (!strcmp(exec, executors[i]) || !strcmp(exec, "default"))
-            return 0;
+    if (mk_word(exec, executors, EXECUTORS) >= 0 || !strcmp(exec, "default"))
+        return 0;
     return mk_fail(-EINVAL, error, size, "there is no executor %s (cuda, host, emulated, sim)",
                    exec);
 }
@@ -216,10 +216,7 @@ static int sweep_points_label(struct sweep *s)
     for (uint32_t i = 0; i < s->point_count; i++)
         for (uint32_t k = 0; k < s->points[i].count; k++) {
             const char *name = s->points[i].settings[k].name;
-            int there = 0;
-            for (uint32_t n = 0; n < count; n++)
-                there |= !strcmp(names[n], name);
-            if (!there && count < SWEEP_SETTINGS &&
+            if (mk_word(name, names, count) < 0 && count < SWEEP_SETTINGS &&
                 (!strcmp(name, "op") || sweep_points_varies(s, name)))
                 names[count++] = name;
         }
