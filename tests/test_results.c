@@ -428,7 +428,7 @@ static void what_cannot_be_drawn_is_one_sentence(void **state)
         {"plot simulated x.png --only roles=b", "no point was measured and simulated"},
         {"plot time x.png --only op=foo", "no point with op=foo"},
         {"plot time x.png --only op", "'op' is not NAME=VALUE"},
-        {"plot time x.png --ranks", "--ranks is not for `results plot`"},
+        {"plot time x.png --ranks", "`results plot` does not take --ranks"},
         {"diff", "diff takes another file"},
         {"diff a b", "two selections are NAME=VALUE"},
         {"diff /nonexistent.db", "cannot be opened"},

@@ -81,10 +81,7 @@ static const struct option_spec specs[] = {
     {"append", OPTION_FLAG, AT(append), NULL,
      "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095, .group = RESULTS},
-    {"quiet", OPTION_FLAG, AT(quiet), NULL,
-     "no table. Default: on standard output; on standard error where a result goes to standard "
-     "output",
-     .group = RESULTS},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL, OPTION_QUIET, .group = RESULTS},
 };
 
 static const struct option_table table = {
@@ -408,11 +405,9 @@ static int bench_fabric_check_fabric(const struct arguments *a, char *error, siz
 static const char *bench_fabric_ignored(const struct arguments *a,
                                         const struct options_found *found)
 {
-    static const char *const clients[] = {"test",  "size", "min",  "max",   "factor", "iters",
-                                          "depth", "csv",  "json", "quiet", "append"};
-    for (size_t i = 0; a->server && i < sizeof clients / sizeof *clients; i++)
-        if (options_given(&table, found, clients[i]))
-            return clients[i];
+    for (size_t i = 0; a->server && i < table.count; i++)
+        if (found->given >> i & 1 && strcmp(specs[i].group, ENDS))
+            return specs[i].name;
     const char *other = a->fabric ? "verbs" : "efa";
     return options_given(&table, found, other) ? other : NULL;
 }

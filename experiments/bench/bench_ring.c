@@ -188,9 +188,7 @@ static const struct option_spec specs[] = {
     {"capacity", OPTION_NUMBERS, AT(capacity), "N",
      "places in the ring, a power of two. Default 1024", 2, 1u << 24},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
-    {"quiet", OPTION_FLAG, AT(quiet), NULL,
-     "no table. Default: on standard output; on standard error where the result goes to standard "
-     "output"},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL, OPTION_QUIET},
 };
 
 static const struct option_table table = {

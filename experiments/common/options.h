@@ -41,6 +41,11 @@ struct option_spec {
     const char *group; /* the heading in the help under which it stands with others; NULL: none */
 };
 
+/* What --quiet says where a result may take standard output. */
+#define OPTION_QUIET                                                                               \
+    "prints no table. By default the table goes to standard output, or to standard error if a "    \
+    "result goes there"
+
 struct option_table {
     const char *usage; /* "run OP [OPTIONS]" */
     const char *about;

@@ -88,10 +88,7 @@ static const struct option_spec launch_specs[] = {
 
 /* Last among the results. */
 static const struct option_spec quiet_specs[] = {
-    {"quiet", OPTION_FLAG, AT(quiet), NULL,
-     "prints no table. By default the table goes to standard output, or to standard error if "
-     "--json or --csv goes there",
-     .group = RESULTS},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL, OPTION_QUIET, .group = RESULTS},
 };
 
 static void run_options_add(struct option_table *to, struct option_spec *room,

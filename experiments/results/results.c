@@ -1,6 +1,7 @@
 /* `mkernel results`: what a file of results says. */
 #include "experiments/results/results.h"
 #include "core/sentence.h"
+#include "core/words.h"
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
@@ -28,26 +29,34 @@ struct arguments {
 #define AT(field) .offset = offsetof(struct arguments, field)
 #define PLOTS "plot"
 
+enum view { TABLE, DIFF, PLOT, EXPORT, MERGE, VIEWS };
+#define ONLY(view) .contexts = 1u << (view)
+
 static const struct option_spec specs[] = {
     {"only", OPTION_TEXT, AT(only), "NAME=V:V;NAME=V", "points of these settings alone",
      .max = 4095},
-    {"ranks", OPTION_FLAG, AT(ranks), NULL, "table: also the median of every rank of every job"},
+    {"ranks", OPTION_FLAG, AT(ranks), NULL, "table: also the median of every rank of every job",
+     ONLY(TABLE)},
     {"expect", OPTION_TEXT, AT(expect), "FILE",
      "table: exit status 1 where a point is slower than in FILE, beyond what chance does to so "
      "many points, or has no time any more",
-     .max = 4095},
-    {"csv", OPTION_TEXT, AT(csv), "FILE", "export, diff: a row a point", .max = 4095},
-    {"json", OPTION_TEXT, AT(json), "FILE", "export: points, jobs and their times", .max = 4095},
+     .max = 4095, ONLY(TABLE)},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "export, diff: a row a point", .max = 4095,
+     .contexts = 1u << EXPORT | 1u << DIFF},
+    {"json", OPTION_TEXT, AT(json), "FILE", "export: points, jobs and their times", .max = 4095,
+     ONLY(EXPORT)},
     {"x", OPTION_TEXT, AT(x), "NAME", "the setting on the x axis. Default: the size", .max = 63,
-     .group = PLOTS},
-    {"y", OPTION_TEXT, AT(y), "NAME", "heat: the setting on the y axis", .max = 63, .group = PLOTS},
+     .group = PLOTS, ONLY(PLOT)},
+    {"y", OPTION_TEXT, AT(y), "NAME", "heat: the setting on the y axis", .max = 63, .group = PLOTS,
+     ONLY(PLOT)},
     {"roofs", OPTION_TEXT, AT(roofs), "TFLOP/S,GB/S,GB/S",
      "roofline: what a rank computes, and moves over NVLink and over the network, at most. "
      "Default: as a simulated point or the GPUs say",
-     .max = 80, .group = PLOTS},
-    {"mix", OPTION_FLAG, AT(mix), NULL, "merge: also results of another build of mkernel"},
+     .max = 80, .group = PLOTS, ONLY(PLOT)},
+    {"mix", OPTION_FLAG, AT(mix), NULL, "merge: also results of another build of mkernel",
+     ONLY(MERGE)},
     {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of drawing",
-     .group = PLOTS},
+     .group = PLOTS, ONLY(PLOT)},
 };
 
 static const struct option_table table = {
@@ -267,19 +276,18 @@ static int results_plot(const char *path, const struct options_found *found,
                         const struct arguments *a)
 {
     struct results r;
-    struct plot p = {.results = &r, .x = a->x, .y = a->y, .kind = PLOT_KINDS};
+    struct plot p = {.results = &r, .x = a->x, .y = a->y};
     char error[1024];
     int wanted = a->script ? 3 : 4;
     if (found->word_count < wanted)
         return results_usage("plot takes a KIND and the PICTURE to draw");
-    for (int i = 0; i < PLOT_KINDS; i++)
-        if (!strcmp(found->words[2], plot_kinds[i]))
-            p.kind = (enum plot_kind)i;
-    if (p.kind == PLOT_KINDS) {
+    int kind = mk_word(found->words[2], plot_kinds, PLOT_KINDS);
+    if (kind < 0) {
         char near[NEAREST_TEXT];
         return results_usage("there is no plot %s%s", found->words[2],
                              nearest_hint(near, found->words[2], "", plot_kinds, PLOT_KINDS));
     }
+    p.kind = (enum plot_kind)kind;
     p.path = found->word_count > 3 ? found->words[3] : "plot.png";
     p.named = a->script;
     if ((a->roofs && results_read_roofs(a->roofs, p.roofs, error, sizeof error)) ||
@@ -350,56 +358,37 @@ static int results_merge_all(const char *path, const struct options_found *found
 
 /* ---- the command ---- */
 
-/* Options of another view would be ignored. */
-static int results_refuse(const char *view, const struct options_found *found, char *error,
-                          size_t size)
-{
-    static const struct {
-        const char *option, *views;
-    } of[] = {{"ranks", "table"}, {"expect", "table"}, {"csv", "export diff"},
-              {"json", "export"}, {"x", "plot"},       {"y", "plot"},
-              {"roofs", "plot"},  {"script", "plot"},  {"mix", "merge"}};
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (options_given(&table, found, of[i].option) && !strstr(of[i].views, view))
-            return mk_fail(-EINVAL, error, size, "--%s is not for `results %s`", of[i].option,
-                           view);
-    return 0;
-}
-
 int command_results(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int most; /* words, the file and the view among them */
-    } views[] = {{"table", 2}, {"diff", 4}, {"plot", 4}, {"export", 2}, {"merge", 8}};
-    enum { VIEWS = sizeof views / sizeof *views };
+    } views[VIEWS] = {{"table", 2}, {"diff", 4}, {"plot", 4}, {"export", 2}, {"merge", 8}};
     const char *names[VIEWS];
     struct arguments a = {.only = NULL};
     struct options_found found;
-    char error[1024];
-    int at = -1, ends = command_options("results", &table, 8, argc, argv, &a, &found);
+    char error[1024], name[32];
+    int at, ends = command_options("results", &table, 8, argc, argv, &a, &found);
     if (ends >= 0)
         return ends;
     if (!found.word_count)
         return results_usage("a FILE is missing");
     const char *view = found.word_count > 1 ? found.words[1] : "table";
-    for (int i = 0; i < VIEWS; i++) {
+    for (int i = 0; i < VIEWS; i++)
         names[i] = views[i].name;
-        if (!strcmp(view, names[i]))
-            at = i;
-    }
-    if (at < 0) {
+    if ((at = mk_word(view, names, VIEWS)) < 0) {
         char near[NEAREST_TEXT];
         return results_usage("there is no `results %s`%s", view,
                              nearest_hint(near, view, "", names, VIEWS));
     }
     if (found.word_count > views[at].most)
         return results_usage("%s is one argument too many", found.words[views[at].most]);
-    if (results_refuse(view, &found, error, sizeof error))
+    snprintf(name, sizeof name, "`results %s`", view);
+    if (options_check(&table, &found, 1u << at, name, error, sizeof error))
         return results_usage("%s", error);
-    return at == 0   ? results_table(found.words[0], &a)
-           : at == 1 ? results_diff(found.words[0], &found, &a)
-           : at == 2 ? results_plot(found.words[0], &found, &a)
-           : at == 4 ? results_merge_all(found.words[0], &found, &a)
-                     : results_export(found.words[0], &a);
+    return at == TABLE   ? results_table(found.words[0], &a)
+           : at == DIFF  ? results_diff(found.words[0], &found, &a)
+           : at == PLOT  ? results_plot(found.words[0], &found, &a)
+           : at == MERGE ? results_merge_all(found.words[0], &found, &a)
+                         : results_export(found.words[0], &a);
 }

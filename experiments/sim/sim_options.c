@@ -128,10 +128,7 @@ static const struct option_spec specs[] = {
      .group = RESULTS},
     {"json", OPTION_TEXT, AT(json), "FILE", "write the result as JSON", .max = 4095,
      .group = RESULTS},
-    {"quiet", OPTION_FLAG, AT(quiet), NULL,
-     "no table. Default: on standard output; on standard error where the result goes to standard "
-     "output",
-     .group = RESULTS},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL, OPTION_QUIET, .group = RESULTS},
 };
 
 static const struct option_table own = {
