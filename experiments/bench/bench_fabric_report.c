@@ -6,40 +6,32 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stddef.h>
+
+/* How CSV and JSON call the numbers of a measurement. */
+static const struct {
+    const char *name, *format;
+} columns[] = {
+    {"bytes", "%.0f"},
+    {"iterations", "%.0f"},
+    {"peak_bytes_per_s", "%.0f"},
+    {"average_bytes_per_s", "%.0f"},
+    {"messages_per_s", "%.3f"},
+    {"min_us", "%.3f"},
+    {"max_us", "%.3f"},
+    {"typical_us", "%.3f"},
+    {"average_us", "%.3f"},
+    {"stdev_us", "%.3f"},
+    {"p95_us", "%.3f"},
+    {"p99_us", "%.3f"},
+    {"p999_us", "%.3f"},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
 
 /* One measurement; what the other kind of test measures is NaN. */
 struct cells {
     const char *test;
-    double bytes, iterations, peak, average, rate, min, max, typical, mean, deviation, p95, p99,
-        p999;
+    double of[COLUMNS];
 };
-
-/* How CSV and JSON call its numbers. */
-static const struct {
-    const char *name, *format;
-    size_t offset;
-} columns[] = {
-    {"bytes", "%.0f", offsetof(struct cells, bytes)},
-    {"iterations", "%.0f", offsetof(struct cells, iterations)},
-    {"peak_bytes_per_s", "%.0f", offsetof(struct cells, peak)},
-    {"average_bytes_per_s", "%.0f", offsetof(struct cells, average)},
-    {"messages_per_s", "%.3f", offsetof(struct cells, rate)},
-    {"min_us", "%.3f", offsetof(struct cells, min)},
-    {"max_us", "%.3f", offsetof(struct cells, max)},
-    {"typical_us", "%.3f", offsetof(struct cells, typical)},
-    {"average_us", "%.3f", offsetof(struct cells, mean)},
-    {"stdev_us", "%.3f", offsetof(struct cells, deviation)},
-    {"p95_us", "%.3f", offsetof(struct cells, p95)},
-    {"p99_us", "%.3f", offsetof(struct cells, p99)},
-    {"p999_us", "%.3f", offsetof(struct cells, p999)},
-};
-enum { COLUMNS = sizeof columns / sizeof *columns };
-
-static double bench_fabric_report_cell(const struct cells *c, int column)
-{
-    return *(const double *)(const void *)((const char *)c + columns[column].offset);
-}
 
 static void bench_fabric_report_fill_row(struct csv_table *row, const struct fabric_report *r,
                                          const struct cells *c)
@@ -49,7 +41,7 @@ static void bench_fabric_report_fill_row(struct csv_table *row, const struct fab
     csv_row(row);
     csv_text(row, "test", c->test);
     for (int i = 0; i < COLUMNS; i++)
-        csv_number(row, columns[i].name, columns[i].format, bench_fabric_report_cell(c, i));
+        csv_number(row, columns[i].name, columns[i].format, c->of[i]);
     csv_text(row, "fabric", r->efa ? "efa" : "verbs");
     csv_text(row, "device", r->device);
     csv_whole(row, "rails", r->rails);
@@ -69,11 +61,10 @@ static void bench_fabric_report_add(struct fabric_report *r, const struct cells 
     if (f)
         fprintf(f, "%s\n  {\"test\":\"%s\"", r->measured ? "," : "", c->test);
     for (int i = 0; i < COLUMNS && f; i++) {
-        double value = bench_fabric_report_cell(c, i);
-        if (isnan(value))
+        if (isnan(c->of[i]))
             continue;
         fprintf(f, ",\"%s\":", columns[i].name);
-        fprintf(f, columns[i].format, value);
+        fprintf(f, columns[i].format, c->of[i]);
     }
     if (f)
         fprintf(f, "}");
@@ -91,9 +82,10 @@ void fabric_report_bandwidth(struct fabric_report *r, const char *test,
                 b->peak / (1 << 20), b->average / (1 << 20), b->rate / 1e6);
         fflush(r->table);
     }
-    bench_fabric_report_add(r, &(struct cells){test, (double)b->bytes, (double)b->iterations,
-                                               b->peak, b->average, b->rate, NAN, NAN, NAN, NAN,
-                                               NAN, NAN, NAN, NAN});
+    bench_fabric_report_add(
+        r, &(struct cells){test,
+                           {(double)b->bytes, (double)b->iterations, b->peak, b->average, b->rate,
+                            NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN}});
 }
 
 void fabric_report_latency(struct fabric_report *r, const struct latency_result *l, int head)
@@ -110,9 +102,10 @@ void fabric_report_latency(struct fabric_report *r, const struct latency_result 
                 l->p99, l->p999, l->p95);
         fflush(r->table);
     }
-    bench_fabric_report_add(r, &(struct cells){"lat", (double)l->bytes, (double)l->iterations, NAN,
-                                               NAN, NAN, l->min, l->max, l->typical, l->average,
-                                               l->deviation, l->p95, l->p99, l->p999});
+    bench_fabric_report_add(
+        r, &(struct cells){"lat",
+                           {(double)l->bytes, (double)l->iterations, NAN, NAN, NAN, l->min, l->max,
+                            l->typical, l->average, l->deviation, l->p95, l->p99, l->p999}});
 }
 
 int fabric_report_begin(struct fabric_report *r, const char *device, const char *sentence)

@@ -90,30 +90,29 @@ def _half(of: Operator) -> Operator:
                        types=tuple(map(word, of.types)))
 
 
+VARIANTS = {  # as the library calls them: what is behind the operator's name, and what its plans' options begin with
+    "fp8": ("fp8", "dtype=fp8"),
+    "bytes": ("bytes", "dtype=bytes"),
+    "bias": ("bias", "epilogue=bias"),
+    "gated": ("gated", "epilogue=gated"),
+    "gated_bias": ("gated_bias", "epilogue=gated+bias"),
+    "gated_fp8": ("fp8_gated", "dtype=fp8 epilogue=gated"),
+    "residual": ("residual", "epilogue=residual"),
+    "rmsnorm": ("residual_rmsnorm", "epilogue=residual+rmsnorm"),
+    "counted": ("counted", "tokens=launch"),
+    "counted_fp8": ("fp8_counted", "dtype=fp8 tokens=launch"),
+}
+
+
 def _read(number: int):
     """The operator, and the same of FP8, of bytes, with a bias, with gated columns, with a residual, with a norm behind it, and with a count, where there is that."""
     text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
     library.mk_op_describe(number, text, len(text))
     of = json.loads(text.value)
     yield _described(of, of["name"], "", of["arguments"])
-    for dtype in ("fp8", "bytes"):
-        if of[dtype]:
-            yield _described(of, of["name"] + "_" + dtype, "dtype=" + dtype, of[dtype])
-    if of["bias"]:
-        yield _described(of, of["name"] + "_bias", "epilogue=bias", of["bias"])
-    if of["gated"]:
-        yield _described(of, of["name"] + "_gated", "epilogue=gated", of["gated"])
-        yield _described(of, of["name"] + "_gated_bias", "epilogue=gated+bias", of["gated_bias"])
-    if of["gated_fp8"]:
-        yield _described(of, of["name"] + "_fp8_gated", "dtype=fp8 epilogue=gated", of["gated_fp8"])
-    if of["residual"]:
-        yield _described(of, of["name"] + "_residual", "epilogue=residual", of["residual"])
-    if of["rmsnorm"]:
-        yield _described(of, of["name"] + "_residual_rmsnorm", "epilogue=residual+rmsnorm", of["rmsnorm"])
-    if of["counted"]:
-        yield _described(of, of["name"] + "_counted", "tokens=launch", of["counted"])
-    if of["counted_fp8"]:
-        yield _described(of, of["name"] + "_fp8_counted", "dtype=fp8 tokens=launch", of["counted_fp8"])
+    for variant, (name, settings) in VARIANTS.items():
+        if of[variant]:
+            yield _described(of, f"{of['name']}_{name}", settings, of[variant])
 
 
 def typed(of: Operator, arrays, inputs) -> Operator:
