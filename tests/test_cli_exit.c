@@ -53,6 +53,10 @@ static void test_ops(void **state)
 static void test_values(void **state)
 {
     expect("run ag_gemm --iter 5", 2, "did you mean --iters?");
+    expect("run ag_gemm --exec host --epilogue bias+foo", 2,
+           "--epilogue bias+foo: 'foo' is none of");
+    expect("bench ag_gemm --exec host --gpus 2 --epilogue none --dry-run", 0, "");
+    expect("bench ag_gemm --exec host --gpus 2 --epilogue silu --dry-run", 2, "for run");
     expect("run ag_gemm --iters", 2, "--iters needs a value");
     expect("run ag_gemm --iters 0", 2, "--iters 0: out of range");
     expect("run ag_gemm --iters ten", 2, "--iters ten");

@@ -379,7 +379,7 @@ static int problem_find_op(const struct options_found *found, enum mk_op *op, ch
     return 0;
 }
 
-static int problem_has_epilogue(const struct problem_options *o)
+int problem_has_epilogue(const struct problem_options *o)
 {
     return o->epilogue && strcmp(o->epilogue, "none") != 0;
 }

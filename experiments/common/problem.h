@@ -45,6 +45,9 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
 /* Prints the help; if an operator was named, its own help and the options that it takes. */
 void problem_help(const struct problem_table *t, const struct options_found *found, FILE *out);
 
+/* Whether an epilogue was asked for, other than none. */
+int problem_has_epilogue(const struct problem_options *o);
+
 /* Finds the operator that was named, and checks that it takes all options that were given, and as
  * many numbers. 0, or -EINVAL with a sentence. */
 int problem_check(const struct problem_table *t, const struct options_found *found,

@@ -127,7 +127,7 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
                        "--vs torch: PyTorch's fused operators are timed in bf16; --dtype %s is set "
                        "beside cuBLAS and NCCL without being asked",
                        plan_dtypes[o->ask.dtype]);
-    if (o->ask.epilogue && o->mode != RUN_RUN)
+    if (problem_has_epilogue(&o->ask) && o->mode != RUN_RUN)
         return mk_fail(
             -EINVAL, error, size,
             "--epilogue is for run: bench and tune set products alone beside those of others");
