@@ -2,7 +2,7 @@
  * implement it, kernels/cta_route.cuh on a GPU. Asynchronous, as core/cta.h says. */
 #pragma once
 
-#include "core/cta.h"
+#include "core/cta_made.h"
 #include "core/gemm_table.h"
 
 /* Where tokens go. Each token of each rank names k experts; expert e is on rank e / rank_experts. On
@@ -369,13 +369,6 @@ MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct m
 #ifndef __CUDACC__
 /* Starts making the tables of `route` from its ids, which have come. */
 void mk_cta_route(struct mk_cta *cta, const struct mk_route *route);
-
-/* mk_cta_add of 1 to a flag of this rank, local rank `own`, that this rank alone waits for: a GPU need
- * not wait until others see it. */
-static inline void mk_cta_made(struct mk_cta *cta, uint32_t own, uint32_t flag)
-{
-    mk_cta_add(cta, own, flag, 1);
-}
 
 /* Ends the launch, since there is more than there is room for (struct mk_route_head). Returns 1. */
 int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank, uint32_t count,

@@ -4,7 +4,7 @@
 
 #include "core/cta_norm.h"
 
-#include "kernels/cta.cuh"
+#include "kernels/cta_made.cuh"
 #include "kernels/half.cuh"
 
 /* Of what the rows are: MK_FP16, by a file before this one whose plans are of that. */

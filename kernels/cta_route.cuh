@@ -8,6 +8,7 @@
  * lie in the block's part of r->spill: the same steps, at the pace of L2. */
 #pragma once
 
+#include "kernels/cta_made.cuh"
 #include "kernels/route_keep.cuh"
 #include "kernels/route_order.cuh"
 #include "kernels/route_say.cuh"
@@ -18,14 +19,6 @@ MK_ROLE_CALL int mk_cta_overflow(struct mk_cta *cta, enum mk_route_over over, ui
     if (cta_leads(cta)) /* of a wait, it would be for how long */
         cta_report(cta, UINT32_MAX, GPU_CAUSE_OVERFLOW + over, count, room, rank);
     return 1;
-}
-
-MK_ROLE_CALL void mk_cta_made(struct mk_cta *cta, uint32_t own, uint32_t flag)
-{
-    cta_settle(cta);
-    if (cta_leads(cta))
-        ptx_add_release_here(cta_flag(cta->launch->heap, flag), 1);
-    cta_record_signal(cta, own, flag);
 }
 
 MK_ROLE_CALL uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)

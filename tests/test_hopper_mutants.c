@@ -63,7 +63,7 @@ static const struct {
     /* behind a wait or before the next barrier of the same threads */
     {"cta_route.cuh", HOPPER_P_BARRIER, 1},
     /* it is one: only blocks of this GPU look */
-    {"cta_route.cuh", HOPPER_P_RELEASE, 1},
+    {"cta_made.cuh", HOPPER_P_RELEASE, 1},
     /* of few ranks a thread reads what it has written; the next is the barrier of what follows */
     {"route_order.cuh", HOPPER_P_BARRIER, 2},
     /* counters are cleared behind it, and lanes meet before they count */

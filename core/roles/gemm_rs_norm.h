@@ -43,7 +43,7 @@ MK_PURE uint32_t gemm_rs_storers(const struct gemm_rs_plan *p)
 /* compute; where others store, too, intra_comm: all that this CTA stores in C is stored. */
 MK_ROLE void gemm_rs_ended(const struct gemm_rs_plan *p, struct mk_cta *cta)
 {
-    mk_cta_add(cta, mk_local_of(&p->topo, p->topo.rank), p->flag_ended, 1);
+    mk_cta_made(cta, mk_local_of(&p->topo, p->topo.rank), p->flag_ended);
 }
 
 /* compute, behind gemm_rs_ended: waits until all rows are complete, and norms every cta->count-th
