@@ -31,7 +31,7 @@ static int emulate_computes(enum mk_op op)
 static int emulate_along_n(const struct mk_problem *q)
 {
     const struct mk_tuning *t = &q->tuning;
-    return op_of(q->op)->knobs & OP_CLUSTER_N && t->shots != 2 && t->tile_m == 128 &&
+    return op_of(q->op)->knobs & OP_CLUSTER_N && t->shots % 2 && t->tile_m == 128 &&
            t->tile_n == 64 && q->engine != MK_ENGINE_MMA && !q->fp8 &&
            q->deterministic != MK_EVERYWHERE;
 }

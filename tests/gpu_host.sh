@@ -254,6 +254,7 @@ for op in gemm_rs gemm_ar; do
         check ${op}_along_n_${n}_fp16 $along --shape $((gpus * 192)),2048,1040 --iters 8 --dtype fp16
     done
 done
+check gemm_ar_along_n_shared "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --tile 128,64 --shots 3 --cluster-n 2 --shape $((gpus * 350)),4096,1040 --iters 8
 # Rows that the ranks do not share evenly: a decoder's few, and many.
 run="$mkernel run gemm_ar --exec cuda --check --timeout 5"
 for rows in 1 3 17 1000 4097; do
