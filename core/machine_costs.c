@@ -7,6 +7,11 @@
 #define CTA_ROWS 128
 #define STAGE_BYTES 128 /* of a row or column */
 
+static double machine_cta_rows(const struct machine_tile *t)
+{
+    return t->tile_m > CTA_ROWS ? CTA_ROWS : t->tile_m;
+}
+
 const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t tile_m,
                                            uint32_t tile_n, uint32_t cluster)
 {
@@ -14,8 +19,7 @@ const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t 
     double rows = (double)tile_m / (cluster ? cluster : 1), nearest = 1e300;
     for (uint32_t i = 0; i < MACHINE_TILES && m->tiles[i].tile_m > 0; i++) {
         const struct machine_tile *t = &m->tiles[i];
-        double of_cta = t->tile_m > CTA_ROWS ? CTA_ROWS : t->tile_m;
-        double ratio = of_cta * t->tile_n / (rows * tile_n);
+        double ratio = machine_cta_rows(t) * t->tile_n / (rows * tile_n);
         double away = (ratio < 1 ? 1 / ratio : ratio) + (t->tile_n != tile_n) * 0.5 +
                       (t->tile_m != tile_m) * 0.25;
         if (away < nearest) {
@@ -32,7 +36,7 @@ double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t
     const double fp8 = load->summed && m->stage_fp8_sums > 0   ? m->stage_fp8_sums
                        : load->grouped && m->stage_fp8_moe > 0 ? m->stage_fp8_moe
                                                                : m->stage_fp8;
-    const double most = t->tile_m > CTA_ROWS ? CTA_ROWS : t->tile_m,
+    const double most = machine_cta_rows(t),
                  rows = load->rows > 0 && load->rows < most ? load->rows : most;
     double ns = t->stage * (load->b_kn ? m->stage_kn : 1) * (load->fp8 && fp8 > 0 ? fp8 : 1) *
                 load->slower * (1 + m->beside * load->beside + m->beside_peer * load->beside_peer) *

@@ -217,6 +217,19 @@ int plan_choose_engine(struct mk_problem *q, char *error, size_t size)
         plan_op_name(q->op), op_list(ops, sizeof ops, op_on_mma, ", ", " and "));
 }
 
+const char *plan_no_cluster_n(const struct mk_problem *q)
+{
+    const struct mk_tuning *t = &q->tuning;
+    return !(op_of(q->op)->knobs & OP_CLUSTER_N) ? "of an operator that has none"
+           : q->exec != MK_EXEC_CUDA             ? "on the host"
+           : q->engine == MK_ENGINE_MMA          ? "on engine mma"
+           : q->fp8                              ? "of FP8"
+           : q->deterministic == MK_EVERYWHERE   ? "with the same bits everywhere"
+           : t->shots != 1 && t->shots != 3      ? "in two shots"
+           : t->tile_m != 128 || t->tile_n != 64 ? "in tiles that are not 128x64"
+                                                 : NULL;
+}
+
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct op_descriptor *op = op_of(q->op);

@@ -27,15 +27,6 @@ static int emulate_computes(enum mk_op op)
     return (op_of(op)->knobs & OP_TILE) != 0;
 }
 
-/* Whether its blocks may be in clusters along N. */
-static int emulate_along_n(const struct mk_problem *q)
-{
-    const struct mk_tuning *t = &q->tuning;
-    return op_of(q->op)->knobs & OP_CLUSTER_N && t->shots % 2 && t->tile_m == 128 &&
-           t->tile_n == 64 && q->engine != MK_ENGINE_MMA && !q->fp8 &&
-           q->deterministic != MK_EVERYWHERE;
-}
-
 /* Two thread blocks that compute; the operator's other roles share their blocks where they can, or
  * have one block each. What only moves has as many blocks. */
 static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
@@ -89,7 +80,7 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
         if (op_of(q->op)->knobs & OP_SHOTS && q->topo.nodes == 1)
             q->tuning.shots =
                 q->tuning.tile_n > 128 || c->seed / 5 % 2 ? 2 : sim_one_shot(q, c->seed / 10);
-        if (emulate_along_n(q) && c->seed / 20 % 2) {
+        if (!plan_no_cluster_n(q) && c->seed / 20 % 2) {
             q->tuning.cluster_n = 2;
             q->n = mk_round_up(q->n, 128ull);
         }

@@ -78,7 +78,7 @@ static int choose_roles(const struct search *s, enum mk_role role, uint32_t way,
     if (taken + plan_cluster(&s->made) > s->problem->sms)
         return 0;
     uint32_t left = s->problem->sms - taken;
-    out->ctas[MK_COMPUTE] = left - left % plan_cluster(&s->made);
+    out->ctas[MK_COMPUTE] = plan_in_clusters(&s->made, left);
     for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
         if (coresident[r])
             out->ctas[r] = coresident[r] * out->ctas[MK_COMPUTE];

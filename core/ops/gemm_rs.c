@@ -132,10 +132,8 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
      */
     ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda && q->sms > 4 ? 2 : 1;
     ctas[MK_COMPUTE] = 2;
-    /* clusters of four: a GPC of Hopper has 16 or 18 SMs */
-    const uint32_t together = t->cluster_n == 4 ? 8 : plan_cluster(t);
-    if (cuda && q->sms > ctas[MK_INTER_SEND] + together)
-        ctas[MK_COMPUTE] = q->sms - ctas[MK_INTER_SEND] - (q->sms - ctas[MK_INTER_SEND]) % together;
+    if (cuda && q->sms > ctas[MK_INTER_SEND] + plan_cluster(t))
+        ctas[MK_COMPUTE] = plan_in_clusters(t, q->sms - ctas[MK_INTER_SEND]);
     ctas[MK_INTRA_COMM] = !gathers || world == 1 ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
 }
 
@@ -264,14 +262,9 @@ static int gemm_rs_check_cluster_n(const struct mk_problem *q, char *error, size
     const struct mk_tuning *t = &q->tuning;
     if (t->cluster_n < 2)
         return 0;
-    const char *why = q->exec != MK_EXEC_CUDA              ? "on the host"
-                      : q->engine == MK_ENGINE_MMA         ? "on engine mma"
-                      : q->fp8                             ? "of FP8"
-                      : q->deterministic == MK_EVERYWHERE  ? "with the same bits everywhere"
-                      : t->shots == 2                      ? "in two shots"
-                      : t->tile_m != 128 || t->tile_n > 64 ? "in tiles that are not 128x64"
-                      : t->chunk_rows != t->tile_m         ? "in chunks of several tiles' rows"
-                                                           : NULL;
+    const char *why = plan_no_cluster_n(q);
+    if (!why && t->chunk_rows != t->tile_m)
+        why = "in chunks of several tiles' rows";
     if (why)
         return plan_refuse(error, size,
                            "clusters of %u CTAs along N (cluster-n) %s: cluster-n is 1",

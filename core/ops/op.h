@@ -418,6 +418,9 @@ int plan_choose_engine(struct mk_problem *q, char *error, size_t size);
  * can run. 0, or -EINVAL. */
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);
 
+/* Why the plan's CTAs cannot be in clusters along N, behind "clusters along N"; NULL: they can. */
+const char *plan_no_cluster_n(const struct mk_problem *q);
+
 /* Whether flags, heap and the largest put fit what a command can name; sets p->flags and
  * p->heap_bytes. */
 int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes,

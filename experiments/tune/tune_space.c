@@ -103,7 +103,7 @@ static void tune_space_offer_roles(struct tune_option *o, const struct mk_proble
             }
             ctas[MK_COMPUTE] = now[MK_COMPUTE];
             if (q->exec == MK_EXEC_CUDA && taken < q->sms)
-                ctas[MK_COMPUTE] = (q->sms - taken) - (q->sms - taken) % plan_cluster(made);
+                ctas[MK_COMPUTE] = plan_in_clusters(made, q->sms - taken);
             for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
                 ctas[r] = coresident[r] ? coresident[r] * ctas[MK_COMPUTE] : ctas[r];
             if (q->exec == MK_EXEC_CUDA || ctas[role] <= 4)
@@ -124,6 +124,8 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
         fanout = op_of(q->op)->knobs & OP_FANOUT;
     struct mk_gemm_tile tile;
+    struct mk_problem planned = *q;
+    planned.tuning = *made;
     switch (option) {
     case TUNING_TILE:
         for (uint32_t i = 0; cuda && op_gpu_tile(q, i, &tile); i++)
@@ -166,9 +168,7 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
             offer(o, "pace=%u", made->pace * percent / 100);
         break;
     case TUNING_CLUSTER_N:
-        for (uint32_t n = 1; cuda && op_of(q->op)->knobs & OP_CLUSTER_N && made->shots == 1 &&
-                             made->tile_m == 128 && made->tile_n == 64 && n <= 4;
-             n *= 2)
+        for (uint32_t n = 1; !plan_no_cluster_n(&planned) && n <= 4; n *= 2)
             offer(o, "cluster-n=%u", n);
         break;
     case TUNING_SHOTS:

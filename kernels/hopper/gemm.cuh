@@ -17,8 +17,9 @@
  * height: each loads half of their columns of B and the TMA unit delivers it to both. A stage then
  * belongs to both CTAs' consumers before it may be filled again.
  *
- * CTAs of tiles of few columns may be in a cluster of two or four along N instead: each has a tile of its own, of
- * the same rows, loads its share of these rows of A, and the TMA unit delivers them to all.
+ * CTAs of tiles of few columns may be in a cluster of two or four along N instead: each has a tile
+ * of its own, of the same rows, loads its share of these rows of A, and the TMA unit delivers them
+ * to all.
  *
  * The engine is a template over a tile shape (struct gemm_shape) and a tile source: a struct that
  * says which tiles there are, what has to be waited for and what follows a tile's stores. struct
@@ -71,9 +72,9 @@ struct gemm_scales {
 };
 
 /* Slabs of rows x K; boxes of a stage of K, and of the CTA's rows of a tile: all, half of them
- * (gemm_source.halves), or those that the last tile has (gemm_operands.a_rest); or the share of them that it loads for its cluster along N. A box that reaches
- * behind the last row would bring the same, and be slow: with 448 rows in tiles of 256 a launch took
- * 64 us where it takes 50 (one H100). */
+ * (gemm_source.halves), or those that the last tile has (gemm_operands.a_rest); or the share of them
+ * that it loads for its cluster along N. A box that reaches behind the last row would bring the same,
+ * and be slow: with 448 rows in tiles of 256 a launch took 64 us where it takes 50 (one H100). */
 struct gemm_a {
     CUtensorMap whole;
     union {
@@ -459,7 +460,8 @@ template <class x, class first, class... others> struct gemm_shapes {
 template <class x, class last> struct gemm_shapes<x, last> : last {
 };
 
-/* Whether CTAs of such tiles may be in clusters along N: where a row of tiles reads more of A than of B. */
+/* Whether CTAs of such tiles may be in clusters along N: where a tile has more rows of A than columns
+ * of B. */
 template <class shape, class tile_source>
 constexpr bool gemm_along_n =
     tile_source::along_n &&shape::cluster == 1 && shape::tile_m == 128 && shape::tile_n == 64;
