@@ -99,8 +99,26 @@ static int put_or_break(struct fabric *f, const struct fabric_put *put)
     return rc ? rc : f->ops->put(f, &second);
 }
 
-/* Posts a flag's next launch, without a wait for what is still under way: as far ahead as two
- * halves allow. */
+/* As far ahead as two halves allow. */
+static int may_post(const struct launches *l, uint32_t flag, uint64_t launches)
+{
+    return l->posted[flag] < launches && l->posted[flag] < l->seen[flag] + 2;
+}
+
+/* With nothing under way: a flag that went back while nobody looked says so by staying. */
+static void look_for_stuck(struct launches *l, uint64_t launches)
+{
+    for (uint32_t flag = 0; flag < FLAGS; flag++)
+        if (may_post(l, flag, launches))
+            return;
+    look(l);
+    for (uint32_t flag = 0; flag < FLAGS && !l->broken[0]; flag++)
+        if (l->seen[flag] < l->posted[flag])
+            snprintf(l->broken, sizeof l->broken, "flag %u stays at %llu of %llu", flag,
+                     (unsigned long long)l->seen[flag], (unsigned long long)l->posted[flag]);
+}
+
+/* Posts a flag's next launch, without a wait for what is still under way. */
 static int post(struct launches *l, uint32_t flag, uint64_t cookie)
 {
     uint64_t launch = l->posted[flag] + 1, at = place_of(flag, launch);
@@ -132,7 +150,7 @@ static int run_order(const char *verbs, const char *softnic, uint64_t launches)
     while (!l.broken[0] && (l.arrived < launches * FLAGS || completed < started * puts)) {
         assert_true(pair_now() < end);
         for (uint32_t flag = 0; flag < FLAGS; flag++) {
-            if (l.posted[flag] == launches || l.posted[flag] == l.seen[flag] + 2)
+            if (!may_post(&l, flag, launches))
                 continue;
             int rc = post(&l, flag, started);
             assert_true(rc == 0 || rc == -EAGAIN);
@@ -143,6 +161,8 @@ static int run_order(const char *verbs, const char *softnic, uint64_t launches)
         for (int i = 0; i < n; i++)
             assert_true(c[i].cookie == completed++ / puts && !c[i].status);
         look(&l);
+        if (completed == started * puts)
+            look_for_stuck(&l, launches);
     }
     assert_int_equal(pair_softnic("bw=unlimited,latency=0ns,delay=0ns,only=all"), 0);
     for (int i = 0; i < 2; i++)
