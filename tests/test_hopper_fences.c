@@ -220,35 +220,54 @@ static void access_word(struct shadow *s, uint32_t entry, uint32_t clock, uint64
     shadow_access(s, &actor, &event, word, 4);
 }
 
+enum { SMS = 6, READERS = SMS * KNOWN_THREADS };
+
+static uint32_t reader_entry(uint32_t i)
+{
+    return i / KNOWN_THREADS * KNOWN_ENTRIES + i % KNOWN_THREADS;
+}
+
+/* A writer that knows of all readers but `missed`. Returns what shadow_access does. */
+static int write_behind(struct shadow *s, struct known_table *table, uint32_t clock,
+                        uint32_t missed, const void *word)
+{
+    struct known *known = NULL;
+    for (uint32_t i = 0; i < READERS; i++)
+        if (i != missed)
+            known = known_raise(table, known, KNOWN_GENERIC, i / KNOWN_THREADS, i % KNOWN_THREADS,
+                                clock);
+    const struct shadow_actor writer = {.known = known, .entry = KNOWN_THREADS, .clock = 1};
+    const struct shadow_event write = {.entry = KNOWN_THREADS, .clock = 1, .kind = ACCESS_WRITE};
+    int bad = shadow_access(s, &writer, &write, word, 4);
+    known_drop(table, known);
+    return bad;
+}
+
 /* Readers of one word that nothing orders, all threads of several SMs: who comes behind them has to
- * know of each, and the watch forgets none. */
+ * know of each, and the watch forgets none while it sweeps out what other words had. */
 static void test_every_reader(void **state)
 {
-    enum { SMS = 6, ALL = SMS * KNOWN_THREADS };
+    enum { WORDS = 64 };
     struct known_table *table = known_table_create(SMS);
     struct shadow s;
     assert_int_equal(shadow_open(&s, 1 << 20, SMS), 0);
-    void *words = shadow_allocate(&s, 4 * 64, SHADOW_INITIAL);
-    for (uint32_t word = 0; word < 64; word++) {
-        struct known *known = NULL;
-        uint32_t *at = (uint32_t *)words + word, missed = word * (ALL / 64);
-        s.fault = no_fault;
-        for (uint32_t i = 0; i < ALL; i++)
-            access_word(&s, i / KNOWN_THREADS * KNOWN_ENTRIES + i % KNOWN_THREADS, 1, 0, at);
-        assert_int_equal(s.cut, 0);
-        /* a writer that knows of all but one of them */
-        for (uint32_t i = 0; i < ALL; i++)
-            if (i != missed)
-                known = known_raise(table, known, KNOWN_GENERIC, i / KNOWN_THREADS,
-                                    i % KNOWN_THREADS, 1);
-        const struct shadow_actor writer = {.known = known, .entry = KNOWN_THREADS, .clock = 1};
-        const struct shadow_event write = {
-            .entry = KNOWN_THREADS, .clock = 1, .kind = ACCESS_WRITE};
-        s.fault = one_fault;
+    uint32_t *words = shadow_allocate(&s, 4 * (WORDS + 1), SHADOW_INITIAL), most = 0;
+    s.fault = no_fault;
+    for (uint32_t word = 0; word < WORDS; word++) {
+        for (uint32_t i = 0; i < READERS; i++)
+            for (uint32_t of = 0; of < 2; of++) /* this word, and one that begins anew */
+                access_word(&s, reader_entry(i), 2 * word + of + 1, 0, &words[of ? word : WORDS]);
+        most = s.node_count > most ? s.node_count : most;
+        shadow_set(&s, &words[WORDS], 4, SHADOW_INITIAL);
+    }
+    assert_int_equal(s.cut, 0);
+    assert_in_range(most, WORDS * READERS, 3 * WORDS * READERS / 2); /* it was swept */
+    s.fault = one_fault;
+    for (uint32_t word = 0; word < WORDS; word++) {
         faults = 0;
-        assert_int_equal(shadow_access(&s, &writer, &write, at, 4), 1);
+        uint32_t missed = word * (READERS / WORDS);
+        assert_int_equal(write_behind(&s, table, 2 * word + 2, missed, &words[word]), 1);
         assert_int_equal(faults, 1);
-        known_drop(table, known);
     }
     shadow_close(&s);
     known_table_destroy(table);

@@ -60,6 +60,8 @@ static void options_that_differ_are_named(void **state)
     expect(GEMM, trace, "rank 1 has --trace, which rank 0 has not");
     expect(GEMM, " --b-layout nk", "rank 1 was started with another --b-layout than rank 0");
     expect(GEMM, " --tile 64,64", "rank 1 was started with --tile M = 64 where rank 0 has 0");
+    expect(GEMM, " --epilogue residual+rmsnorm",
+           "rank 1 was started with another --epilogue than rank 0");
     expect("run moe_ffn --exec host", " --moe 64,256,128,8,2",
            "rank 1 was started with --moe tokens = 64 where rank 0 has 128");
     expect("run moe_ffn --exec host", " --routing one",

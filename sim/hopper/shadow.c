@@ -5,7 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_NODES = 1 << 26, MORE_NODES = 1 << 20 /* of one access */, GAP = 4096 };
+enum {
+    MOST_NODES = 1 << 26,
+    MORE_NODES = 1 << 20, /* of one access */
+    FEW_NODES = 1 << 16,  /* not worth a sweep */
+    GAP = 4096
+};
 
 /* A state is the index of its last node: the last read since the last write; through `before` the
  * reads before it, down to the write. So one more reader is one more node, however many there are.
@@ -13,7 +18,7 @@ enum { MOST_NODES = 1 << 26, MORE_NODES = 1 << 20 /* of one access */, GAP = 409
  * did before. */
 struct shadow_node {
     struct shadow_event event;
-    uint32_t before; /* 0: the first */
+    uint32_t before; /* a smaller index; 0: the first */
     uint32_t depth;  /* how many are before */
 };
 
@@ -31,6 +36,7 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
     s->bytes = bytes;
     s->sms = sms;
     s->node_most = MOST_NODES;
+    s->sweep_at = FEW_NODES;
     s->path = malloc(2 * ((size_t)sms * KNOWN_ENTRIES + 2) * sizeof *s->path);
     s->node_count = SHADOW_SPECIALS;
     s->memo_turn = 1;
@@ -84,6 +90,14 @@ static uint32_t hash_of(uint32_t before, const struct shadow_event *event)
     return (uint32_t)(h >> 32);
 }
 
+static void enter(struct shadow_slot *table, uint32_t size, struct shadow_slot slot)
+{
+    uint32_t at = slot.hash & (size - 1);
+    while (table[at].id)
+        at = (at + 1) & (size - 1);
+    table[at] = slot;
+}
+
 /* History is forgotten: what happened before now is taken to be known to all. Nothing false is
  * reported for it. */
 static void forget(struct shadow *s)
@@ -104,17 +118,46 @@ static void grow_table(struct shadow *s)
     struct shadow_slot *table = large_map(size * sizeof *table);
     if (!table)
         abort();
-    for (uint32_t i = 0; i < s->table_size; i++) {
-        if (!s->table[i].id)
-            continue;
-        uint32_t at = s->table[i].hash & (size - 1);
-        while (table[at].id)
-            at = (at + 1) & (size - 1);
-        table[at] = s->table[i];
-    }
+    for (uint32_t i = 0; i < s->table_size; i++)
+        if (s->table[i].id)
+            enter(table, size, s->table[i]);
     large_unmap(s->table, s->table_size * sizeof *table);
     s->table = table;
     s->table_size = size;
+}
+
+/* Most nodes are soon of no word any more. Those that are move together, in their order, so that
+ * what an access looks at stays in the caches. */
+static void sweep(struct shadow *s)
+{
+    const size_t words = s->used / 4;
+    uint32_t *moved = &s->table->hash, count = SHADOW_SPECIALS; /* where a node goes; 0: nowhere */
+    memset(s->table, 0, s->table_size * sizeof *s->table); /* more than twice the nodes' number */
+    for (size_t i = 0; i < words; i++)
+        for (uint32_t id = s->states[i]; id >= SHADOW_SPECIALS && !moved[id];
+             id = s->nodes[id].before)
+            moved[id] = 1;
+    for (uint32_t id = SHADOW_SPECIALS; id < s->node_count; id++) {
+        if (!moved[id])
+            continue;
+        s->nodes[count] = s->nodes[id];
+        s->nodes[count].before = moved[s->nodes[id].before];
+        moved[id] = count++;
+    }
+    for (size_t i = 0; i < words; i++)
+        if (s->states[i] >= SHADOW_SPECIALS)
+            s->states[i] = moved[s->states[i]];
+    memset(s->table, 0, s->table_size * sizeof *s->table);
+    for (uint32_t id = SHADOW_SPECIALS; id < count; id++)
+        enter(s->table, s->table_size,
+              (struct shadow_slot){hash_of(s->nodes[id].before, &s->nodes[id].event), id});
+    s->node_count = count;
+    s->table_used = count - SHADOW_SPECIALS;
+    s->memo_turn++;
+    /* as long again as this took */
+    s->sweep_at = count + FEW_NODES + (count > words / 8 ? count : (uint32_t)(words / 8));
+    if (count > s->node_most / 2)
+        forget(s);
 }
 
 /* The state in which `event` follows those of state `before` (0: it is the first). */
@@ -240,8 +283,8 @@ int shadow_access(struct shadow *s, const struct shadow_actor *actor,
     size_t at = (size_t)((const uint8_t *)address - s->memory);
     if (at >= s->bytes || !bytes)
         return 0;
-    if (s->node_count > s->node_most)
-        forget(s);
+    if (s->node_count > s->sweep_at || s->node_count > s->node_most)
+        sweep(s);
     size_t first = at / 4, last = (at + bytes - 1) / 4;
     enum known_view async = KNOWN_ASYNC_GLOBAL;
     if (event->kind & ACCESS_SHARED)

@@ -47,7 +47,8 @@ struct shadow {
     uint32_t sms;
     struct shadow_node *nodes; /* the interned states: each is the last of a chain */
     uint32_t node_count;
-    uint32_t node_most; /* more, and what has happened is forgotten */
+    uint32_t sweep_at;  /* so many, and those that no word has any more go */
+    uint32_t node_most; /* where half as many are words', what has happened is forgotten */
     uint32_t *path;     /* an access's: the chain that it comes to, oldest first */
     struct shadow_slot *table;
     uint32_t table_size, table_used;
