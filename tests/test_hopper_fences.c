@@ -273,6 +273,38 @@ static void test_every_reader(void **state)
     known_table_destroy(table);
 }
 
+/* Readers who come again and again take the place of what they did before, and the last read of each
+ * counts. */
+static void test_readers_again(void **state)
+{
+    enum { FEW = 20, ROUNDS = 2000 };
+    struct known_table *table = known_table_create(1);
+    struct shadow s;
+    assert_int_equal(shadow_open(&s, 1 << 20, 1), 0);
+    s.node_most = 1000; /* it forgets where half as many are the word's */
+    uint32_t *word = shadow_allocate(&s, 4, SHADOW_INITIAL);
+    for (uint32_t late = 0; late < FEW; late++) {
+        s.fault = no_fault;
+        shadow_set(&s, word, 4, SHADOW_INITIAL);
+        for (uint32_t round = 1; round <= ROUNDS; round++)
+            for (uint32_t i = 0; i < FEW; i++)
+                access_word(&s, (i * 7 + round) % FEW, round, 0, word);
+        struct known *known = NULL;
+        for (uint32_t i = 0; i < FEW; i++)
+            known = known_raise(table, known, KNOWN_GENERIC, 0, i, ROUNDS - (i == late));
+        const struct shadow_actor writer = {.known = known, .entry = FEW, .clock = 1};
+        const struct shadow_event write = {.entry = FEW, .clock = 1, .kind = ACCESS_WRITE};
+        s.fault = one_fault;
+        faults = 0;
+        assert_int_equal(shadow_access(&s, &writer, &write, word, 4), 1);
+        assert_int_equal(faults, 1);
+        assert_int_equal(s.cut, 0);
+        known_drop(table, known);
+    }
+    shadow_close(&s);
+    known_table_destroy(table);
+}
+
 /* There is room for so many histories: where it runs out, the watch says that it has forgotten. */
 static void test_out_of_room(void **state)
 {
@@ -291,6 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_subset), cmocka_unit_test(test_out_of_steps),
-        cmocka_unit_test(test_every_reader), cmocka_unit_test(test_out_of_room)};
+        cmocka_unit_test(test_every_reader), cmocka_unit_test(test_readers_again),
+        cmocka_unit_test(test_out_of_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,17 +9,20 @@ enum {
     MOST_NODES = 1 << 26,
     MORE_NODES = 1 << 20, /* of one access */
     FEW_NODES = 1 << 16,  /* not worth a sweep */
+    SHORT_CHAIN = 8,
     GAP = 4096
 };
 
 /* A state is the index of its last node: the last read since the last write; through `before` the
  * reads before it, down to the write. So one more reader is one more node, however many there are.
- * At most two events of an entry are in a state: whoever accesses again takes the place of what it
- * did before. */
+ * Whoever accesses again takes the place of what it did before; of a long chain of reads that is
+ * made good when it has doubled, so that the next of many readers does not look at all of them. */
 struct shadow_node {
     struct shadow_event event;
     uint32_t before; /* a smaller index; 0: the first */
     uint32_t depth;  /* how many are before */
+    uint32_t first;  /* of the chain; that node itself: 0 */
+    uint32_t writes; /* of those behind the first */
 };
 
 /* Of the table that finds states. The hash stands beside the number, so that others' histories,
@@ -37,7 +40,9 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
     s->sms = sms;
     s->node_most = MOST_NODES;
     s->sweep_at = FEW_NODES;
-    s->path = malloc(2 * ((size_t)sms * KNOWN_ENTRIES + 2) * sizeof *s->path);
+    s->entries = sms * KNOWN_ENTRIES;
+    s->path = malloc(4 * ((size_t)s->entries + SHORT_CHAIN) * sizeof *s->path);
+    s->read_by = calloc(s->entries, sizeof *s->read_by);
     s->node_count = SHADOW_SPECIALS;
     s->memo_turn = 1;
     s->table_size = 1 << 12;
@@ -45,7 +50,7 @@ int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
     s->table = large_map(s->table_size * sizeof *s->table);
     s->memory = large_map(bytes);
     s->states = large_map(bytes);
-    if (!s->nodes || !s->table || !s->path || !s->memory || !s->states) {
+    if (!s->nodes || !s->table || !s->path || !s->read_by || !s->memory || !s->states) {
         shadow_close(s);
         return -ENOMEM;
     }
@@ -59,6 +64,7 @@ void shadow_close(struct shadow *s)
     large_unmap(s->nodes, NODE_BYTES);
     large_unmap(s->table, s->table_size * sizeof *s->table);
     free(s->path);
+    free(s->read_by);
     memset(s, 0, sizeof *s);
 }
 
@@ -142,6 +148,7 @@ static void sweep(struct shadow *s)
             continue;
         s->nodes[count] = s->nodes[id];
         s->nodes[count].before = moved[s->nodes[id].before];
+        s->nodes[count].first = moved[s->nodes[id].first];
         moved[id] = count++;
     }
     for (size_t i = 0; i < words; i++)
@@ -171,7 +178,13 @@ static uint32_t intern(struct shadow *s, uint32_t before, const struct shadow_ev
             return s->table[at].id;
     }
     uint32_t id = s->node_count++;
-    s->nodes[id] = (struct shadow_node){*event, before, before ? s->nodes[before].depth + 1 : 0};
+    s->nodes[id] = (struct shadow_node){.event = *event, .before = before};
+    if (before) {
+        const struct shadow_node *last = &s->nodes[before];
+        s->nodes[id].depth = last->depth + 1;
+        s->nodes[id].first = last->first ? last->first : before;
+        s->nodes[id].writes = last->writes + (event->kind & ACCESS_WRITE);
+    }
     s->table[at] = (struct shadow_slot){hash, id};
     if (++s->table_used * 2 > s->table_size)
         grow_table(s);
@@ -222,6 +235,44 @@ static uint32_t again(struct shadow *s, uint32_t before, uint32_t id)
     return s->nodes[id].before == before ? id : intern(s, before, &event);
 }
 
+/* The reader next to many that read the same: 1, and *after is the state behind it, or there is
+ * something wrong (*bad). 0: all of the chain has to be looked at. */
+static int one_more_reader(struct shadow *s, const struct shadow_actor *a,
+                           const struct shadow_event *e, enum known_view async, uint32_t state,
+                           const void *address, uint32_t *after, int *bad)
+{
+    const struct shadow_node *last = &s->nodes[state];
+    if (state < SHADOW_SPECIALS || (e->kind & (ACCESS_WRITE | ACCESS_STRONG)) || last->writes ||
+        last->depth < SHORT_CHAIN || !(last->depth & (last->depth - 1)))
+        return 0;
+    *bad |= wrong(s, a, e, &s->nodes[last->first].event, async, address);
+    *after = *bad ? state : intern(s, last->event.entry == e->entry ? last->before : state, e);
+    return 1;
+}
+
+/* Leaves the last read of each entry in the path, and all writes; how many. */
+static uint32_t without_repeats(struct shadow *s, uint32_t count)
+{
+    uint32_t *path = s->path, kept = count;
+    if (count <= SHORT_CHAIN)
+        return count;
+    if (!++s->read_turn) {
+        memset(s->read_by, 0, s->entries * sizeof *s->read_by);
+        s->read_turn = 1;
+    }
+    for (uint32_t i = count; i-- > 1;) {
+        const struct shadow_event *past = &s->nodes[path[i]].event;
+        if (!(past->kind & ACCESS_WRITE)) {
+            if (s->read_by[past->entry] == s->read_turn)
+                continue;
+            s->read_by[past->entry] = s->read_turn;
+        }
+        path[--kept] = path[i];
+    }
+    memmove(path + 1, path + kept, (count - kept) * sizeof *path);
+    return 1 + count - kept;
+}
+
 /* The state behind the access; *bad where there was something wrong. */
 static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struct shadow_event *e,
                      enum known_view async, uint32_t state, const void *address, int *bad)
@@ -238,10 +289,13 @@ static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struc
         *bad = 1;
         return state;
     }
+    if (one_more_reader(s, a, e, async, state, address, &after, bad))
+        return after;
     if (state >= SHADOW_SPECIALS) { /* the events, oldest first */
         count = s->nodes[state].depth + 1;
         for (uint32_t i = count, id = state; i-- > 0; id = s->nodes[id].before)
             path[i] = id;
+        count = without_repeats(s, count);
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct shadow_event *past = &s->nodes[path[i]].event;

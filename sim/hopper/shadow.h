@@ -50,6 +50,8 @@ struct shadow {
     uint32_t sweep_at;  /* so many, and those that no word has any more go */
     uint32_t node_most; /* where half as many are words', what has happened is forgotten */
     uint32_t *path;     /* an access's: the chain that it comes to, oldest first */
+    uint32_t *read_by;  /* by entry: read_turn, where a later read of it was met */
+    uint32_t read_turn, entries;
     struct shadow_slot *table;
     uint32_t table_size, table_used;
     /* What the last access made of states: boxes and tiles have few. */
