@@ -277,12 +277,18 @@ static void test_every_reader(void **state)
  * counts. */
 static void test_readers_again(void **state)
 {
-    enum { FEW = 20, ROUNDS = 2000 };
+    enum { SHORT = 8, FEW = 20, ROUNDS = 2000 };
     struct known_table *table = known_table_create(1);
     struct shadow s;
     assert_int_equal(shadow_open(&s, 1 << 20, 1), 0);
     s.node_most = 1000; /* it forgets where half as many are the word's */
-    uint32_t *word = shadow_allocate(&s, 4, SHADOW_INITIAL);
+    uint32_t *word = shadow_allocate(&s, 4, SHADOW_INITIAL), reads = 0;
+    for (uint32_t i = 0; i < FEW; i++, reads++) { /* two in turn, and a new one at powers of two */
+        for (; i > SHORT && reads & (reads - 1); reads++)
+            access_word(&s, reads % 2, reads + 1, 0, word);
+        access_word(&s, i, reads + 1, 0, word);
+    }
+    assert_int_equal(s.cut, 0);
     for (uint32_t late = 0; late < FEW; late++) {
         s.fault = no_fault;
         shadow_set(&s, word, 4, SHADOW_INITIAL);
