@@ -25,24 +25,7 @@ struct mk_tuning {
      * few rows; 2, tiles are of one rank's rows; 3 (gemm_ar), tiles have rows of all ranks, each of
      * whom adds some of a tile's columns and sends their sums to all */
     uint32_t shots;
-    /* gemm_rs and gemm_ar: so many CTAs next to each other along N, in a cluster of a GPU, load the
-     * rows of A that their tiles share once for all of them: 1, 2 or 4 */
-    uint32_t cluster_n;
 };
-
-/* Thread blocks that a GPU launches together. */
-static inline uint32_t plan_cluster(const struct mk_tuning *t)
-{
-    return t->cluster * (t->cluster_n > 1 ? t->cluster_n : 1);
-}
-
-/* Of `blocks` thread blocks, those in whole clusters that a GPU has room for at once: a GPC of
- * Hopper has 16 or 18 SMs. */
-static inline uint32_t plan_in_clusters(const struct mk_tuning *t, uint32_t blocks)
-{
-    const uint32_t cluster = plan_cluster(t);
-    return blocks - blocks % (cluster == 4 && blocks >= 8 ? 8 : cluster);
-}
 
 /* Which kernels multiply and move on a GPU: Hopper's, by wgmma and the TMA unit (kernels/hopper/),
  * or those of every GPU of compute capability 8.0 and up, by mma.sync and plain copies

@@ -217,19 +217,6 @@ int plan_choose_engine(struct mk_problem *q, char *error, size_t size)
         plan_op_name(q->op), op_list(ops, sizeof ops, op_on_mma, ", ", " and "));
 }
 
-const char *plan_no_cluster_n(const struct mk_problem *q)
-{
-    const struct mk_tuning *t = &q->tuning;
-    return !(op_of(q->op)->knobs & OP_CLUSTER_N) ? "of an operator that has none"
-           : q->exec != MK_EXEC_CUDA             ? "on the host"
-           : q->engine == MK_ENGINE_MMA          ? "on engine mma"
-           : q->fp8                              ? "of FP8"
-           : q->deterministic == MK_EVERYWHERE   ? "with the same bits everywhere"
-           : t->shots != 1 && t->shots != 3      ? "in two shots"
-           : t->tile_m != 128 || t->tile_n != 64 ? "in tiles that are not 128x64"
-                                                 : NULL;
-}
-
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct op_descriptor *op = op_of(q->op);
@@ -269,10 +256,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
                            "%u CTAs that post to the network: a rank has %u command rings", posting,
                            MK_MAX_RINGS);
     if (q->exec == MK_EXEC_CUDA && t->cluster &&
-        mk_round_up(mk_total_blocks(&t->split), plan_cluster(t)) > q->sms)
+        mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
         return plan_refuse(
             error, size, "%u thread blocks in clusters of %u on %s%u SMs: all must run at once",
-            mk_total_blocks(&t->split), plan_cluster(t),
+            mk_total_blocks(&t->split), t->cluster,
             q->sms_most ? "what sms= or other ranks on the GPU leave to the plan, " : "a GPU of ",
             q->sms);
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)

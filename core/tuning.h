@@ -91,7 +91,6 @@ enum {
     TUNING_PACE,
     TUNING_FANOUT,
     TUNING_SHOTS,
-    TUNING_CLUSTER_N,
     TUNING_KNOBS
 };
 

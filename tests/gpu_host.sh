@@ -244,17 +244,6 @@ done
 for how in "" --deterministic "--b-layout nk" "--dtype fp16" "--epilogue residual+rmsnorm"; do
     check "gemm_rs_sliced_${how// /_}" "$mkernel" run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape 5120,5120,1024 --slices 4 --iters 8 $how
 done
-# CTAs that load A for each other: whole tiles, a last one of fewer rows, more than a wave of them.
-for op in gemm_rs gemm_ar; do
-    for n in 2 4; do
-        along="$mkernel run $op --exec cuda --check --timeout 5 --gpus $gpus --tile 128,64 --shots 1 --cluster-n $n"
-        check ${op}_along_n_$n $along --shape $((gpus * 128)),4096,1040 --iters 20 --burst 5
-        check ${op}_along_n_${n}_rest $along --shape $((gpus * 100)),4088,1040 --iters 20 --burst 5 --b-layout nk
-        check ${op}_along_n_${n}_waves $along --shape $((gpus * 350)),8192,520 --iters 8 --deterministic
-        check ${op}_along_n_${n}_fp16 $along --shape $((gpus * 192)),2048,1040 --iters 8 --dtype fp16
-    done
-done
-check gemm_ar_along_n_shared "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --tile 128,64 --shots 3 --cluster-n 2 --shape $((gpus * 350)),4096,1040 --iters 8
 # Rows that the ranks do not share evenly: a decoder's few, and many.
 run="$mkernel run gemm_ar --exec cuda --check --timeout 5"
 for rows in 1 3 17 1000 4097; do

@@ -523,33 +523,6 @@ static void test_norm_inside(void **state)
     assert_true(inside >= 6 && behind >= 3);
 }
 
-/* Clusters of two and of four along N, whose CTAs load A for each other: whole tiles, a last one of fewer rows (whose rows each
- * loads for itself), both numbers of sums, fp16, more stages than the ring has, a CTA that has several tiles. */
-static void test_along_n(void **state)
-{
-    static const uint32_t of[][4] = {{128, 128, 200, 2}, {260, 256, 136, 4}, {200, 256, 200, 2},
-                                     {256, 248, 72, 4},  {384, 256, 264, 2}, {130, 512, 200, 4}};
-    for (uint64_t seed = 0; seed < 12; seed++) {
-        const uint32_t *which = of[seed % 6];
-        const uint64_t shape[3] = {which[0], which[1], which[2]};
-        struct sim_world_config c = hopper_ops_config(seed % 5 == 2 ? MK_OP_GEMM_RS : MK_OP_GEMM_AR,
-                                                      1, 2 + seed / 6 % 2, shape, seed * 5);
-        c.problem.m = c.problem.op == MK_OP_GEMM_AR ? which[0] : mk_round_up(which[0], 6);
-        c.problem.fp16 = seed / 6 == 1;
-        c.problem.deterministic = seed % 4 == 1;
-        c.problem.tuning =
-            (struct mk_tuning){.tile_m = 128,
-                               .tile_n = 64,
-                               .cluster = 1,
-                               .cluster_n = which[3],
-                               .shots = 1,
-                               .split.ctas = {4, c.problem.op == MK_OP_GEMM_AR ? 4 : 0}};
-        c.emulated = c.problem.sms = 4;
-        c.launches = 2;
-        right(&c);
-    }
-}
-
 /* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
  * its places are written again. And more tiles of its own than consumers of engine mma may be
  * ahead of the warp that pushes them. */
@@ -680,7 +653,6 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_any_rows),
                                        cmocka_unit_test(test_norm_inside),
-                                       cmocka_unit_test(test_along_n),
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),
                                        cmocka_unit_test(test_all_to_all),

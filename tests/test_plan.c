@@ -473,48 +473,6 @@ static void what_cannot_be_is_refused(void **state)
 }
 
 /* At the edge of what a command can name: in, or refused; never narrowed. */
-/* Clusters along N: a plan that has them, and each thing that does not go with them. */
-static void clusters_along_n(void **state)
-{
-    const struct mk_problem q = {.op = MK_OP_GEMM_AR,
-                                 .exec = MK_EXEC_CUDA,
-                                 .engine = MK_ENGINE_WGMMA,
-                                 .sms = 132,
-                                 .topo = {.nodes = 1, .gpus = 2},
-                                 .m = 256,
-                                 .n = 4096,
-                                 .k = 4096,
-                                 .b_transposed = 1,
-                                 .tuning = {.tile_m = 128, .tile_n = 64, .cluster_n = 4}};
-    struct mk_problem other = q;
-    struct mk_plan p = built(&q, 0, 0);
-    assert_int_equal(p.problem.tuning.split.ctas[MK_COMPUTE], 128); /* whole clusters of a GPC */
-    assert_int_equal(p.problem.tuning.chunk_rows, 128);
-    other.op = MK_OP_GEMM_RS;
-    other.tuning.cluster_n = 2;
-    p = built(&other, 0, 0);
-    assert_int_equal(p.problem.tuning.split.ctas[MK_COMPUTE], 132);
-#define REFUSED(field, value, says)                                                                \
-    other = q;                                                                                     \
-    other.field = value;                                                                           \
-    refuses(other, says)
-    REFUSED(fp8, 1, "of FP8: cluster-n is 1");
-    REFUSED(engine, MK_ENGINE_MMA, "128x64");
-    REFUSED(deterministic, MK_EVERYWHERE, "with the same bits everywhere: cluster-n is 1");
-    REFUSED(tuning.shots, 2, "in two shots: cluster-n is 1");
-    REFUSED(tuning.tile_n, 128, "in tiles that are not 128x64: cluster-n is 1");
-    REFUSED(tuning.chunk_rows, 256, "in chunks of several tiles' rows: cluster-n is 1");
-    REFUSED(tuning.cluster_n, 3, "clusters of 3 CTAs along N (cluster-n): 1, 2 or 4");
-    REFUSED(n, 4096 + 64, "the 65 columns of tiles divide by it");
-    REFUSED(tuning.split, ((struct mk_role_split){{6, 6, 0, 0}}), "1, 2 or 4, and compute CTAs");
-#undef REFUSED
-    other = q;
-    other.exec = MK_EXEC_HOST;
-    other.engine = MK_ENGINE_DEVICE;
-    other.sms = 0;
-    refuses(other, "along N (cluster-n) on the host: cluster-n is 1");
-}
-
 static void encoding_limits(void **state)
 {
     struct mk_problem q = {.op = MK_OP_AG_GEMM, .topo = {2, 1, 0}, .m = 128, .n = 64, .k = 64};
@@ -616,7 +574,6 @@ int main(void)
         cmocka_unit_test(fp16_is_refused_where_it_cannot_be),
         cmocka_unit_test(fp8_is_refused_where_it_cannot_be),
         cmocka_unit_test(what_moves_has_the_bytes_of_its_dtype),
-        cmocka_unit_test(clusters_along_n),
         cmocka_unit_test(encoding_limits),
         cmocka_unit_test(huge_shapes),
         cmocka_unit_test(names),

@@ -63,7 +63,6 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .pace = q->tuning.pace,
         .fanout = q->tuning.fanout,
         .shots = q->tuning.shots,
-        .cluster_n = q->tuning.cluster_n,
         .b_transposed = q->b_transposed != 0,
         .back_fp8 = q->back_fp8 != 0,
         .epilogue = q->epilogue,

@@ -71,7 +71,6 @@ static void store_run_options(struct insert *in, const struct trace_plan *p)
                    {"pace", "ns", p->pace},
                    {"fanout", "", p->fanout},
                    {"shots", "", p->shots},
-                   {"cluster_n", "", p->cluster_n},
                    {"b_transposed", "", p->b_transposed}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char name[48];

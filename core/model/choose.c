@@ -75,10 +75,10 @@ static int choose_roles(const struct search *s, enum mk_role role, uint32_t way,
         }
         taken += coresident[r] ? 0 : out->ctas[r];
     }
-    if (taken + plan_cluster(&s->made) > s->problem->sms)
+    if (taken + s->made.cluster > s->problem->sms)
         return 0;
     uint32_t left = s->problem->sms - taken;
-    out->ctas[MK_COMPUTE] = plan_in_clusters(&s->made, left);
+    out->ctas[MK_COMPUTE] = left - left % s->made.cluster;
     for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
         if (coresident[r])
             out->ctas[r] = coresident[r] * out->ctas[MK_COMPUTE];

@@ -119,8 +119,7 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
     uint64_t shard_rows = mk_ceil_div(q->m, t->shots != 2 ? 1 : mk_world(&q->topo));
     plan_choose_gemm_tile(q, plan_gemm_sum_tile, shard_rows > 128, 0);
     if (!t->chunk_rows)
-        t->chunk_rows =
-            cuda && t->cluster_n < 2 ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
+        t->chunk_rows = cuda ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
     if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
@@ -132,8 +131,9 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
      */
     ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda && q->sms > 4 ? 2 : 1;
     ctas[MK_COMPUTE] = 2;
-    if (cuda && q->sms > ctas[MK_INTER_SEND] + plan_cluster(t))
-        ctas[MK_COMPUTE] = plan_in_clusters(t, q->sms - ctas[MK_INTER_SEND]);
+    if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster)
+        ctas[MK_COMPUTE] =
+            q->sms - ctas[MK_INTER_SEND] - (q->sms - ctas[MK_INTER_SEND]) % t->cluster;
     ctas[MK_INTRA_COMM] = !gathers || world == 1 ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
 }
 
@@ -255,30 +255,6 @@ static const char *gemm_rs_whole(const struct mk_problem *q)
     return "in such tiles: a GPU has kernels for those of 256x256";
 }
 
-/* CTAs that load A for each other have tiles of the same rows at any time: those next to each other
- * in the order of computation. */
-static int gemm_rs_check_cluster_n(const struct mk_problem *q, char *error, size_t size)
-{
-    const struct mk_tuning *t = &q->tuning;
-    if (t->cluster_n < 2)
-        return 0;
-    const char *why = plan_no_cluster_n(q);
-    if (!why && t->chunk_rows != t->tile_m)
-        why = "in chunks of several tiles' rows";
-    if (why)
-        return plan_refuse(error, size,
-                           "clusters of %u CTAs along N (cluster-n) %s: cluster-n is 1",
-                           t->cluster_n, why);
-    if (t->cluster_n == 3 || mk_ceil_div(q->n, t->tile_n) % t->cluster_n ||
-        t->split.ctas[MK_COMPUTE] % t->cluster_n)
-        return plan_refuse(
-            error, size,
-            "clusters of %u CTAs along N (cluster-n): 1, 2 or 4, and compute CTAs and the %lu "
-            "columns of tiles divide by it",
-            t->cluster_n, (unsigned long)mk_ceil_div(q->n, t->tile_n));
-    return 0;
-}
-
 /* Cuts the last wave's own tiles in slices of K, at most `most` (0: where and as it helps), so that
  * each CTA or cluster has one slice at most. */
 static void gemm_rs_cut_last(const struct mk_problem *q, struct gemm_rs_plan *r, uint32_t most)
@@ -331,8 +307,6 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
         result = plan_check_tuning(q, error, size);
     if (!result)
         result = plan_check_gemm_tile(q, plan_gemm_sum_tile, error, size);
-    if (!result)
-        result = gemm_rs_check_cluster_n(q, error, size);
     if (!result && q->tuning.shots != 2 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
         result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
                              q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
@@ -566,7 +540,7 @@ const struct op_descriptor op_gemm_rs = {
                   {"norm_weight", OP_NORM, "N"},
                   {"new_residual", OP_NORM, "M/W,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_SHOTS | OP_CLUSTER_N,
+    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_SHOTS,
     .pieces_are_put = 1,
     .tuned = 1,
     .well_known = 1,

@@ -119,8 +119,7 @@ enum op_knob {
     OP_PIECES = 16,
     OP_PACE = 32,
     OP_FANOUT = 64,
-    OP_SHOTS = 128,
-    OP_CLUSTER_N = 256
+    OP_SHOTS = 128
 };
 
 /* A buffer of the symmetric heap: `count` times `each` bytes. Each of its `copies` begins at a
@@ -417,9 +416,6 @@ int plan_choose_engine(struct mk_problem *q, char *error, size_t size);
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);
-
-/* Why the plan's CTAs cannot be in clusters along N, behind "clusters along N"; NULL: they can. */
-const char *plan_no_cluster_n(const struct mk_problem *q);
 
 /* Whether flags, heap and the largest put fit what a command can name; sets p->flags and
  * p->heap_bytes. */

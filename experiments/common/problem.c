@@ -238,9 +238,6 @@ static const struct {
         {"1|2|3", "1: tiles have rows of all ranks, who exchange them at once, for few rows; 2: "
                   "tiles are of one rank's rows; 3 (gemm_ar): of all ranks, each of whom adds "
                   "some of a tile's columns for all"},
-    [TUNING_CLUSTER_N] = {"1|2|4",
-                          "2 or 4 CTAs whose tiles of 128x64 are next to each other along N "
-                          "load A once for all of them (few rows in one shot, engine wgmma)"},
 };
 
 /* What a command adds to that. */

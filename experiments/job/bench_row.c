@@ -72,7 +72,6 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     csv_whole(r, "fanout", t->fanout);
     csv_whole(r, "pace_ns", t->pace);
     csv_whole(r, "shots", t->shots);
-    csv_whole(r, "cluster_n", t->cluster_n > 1 ? t->cluster_n : 1);
     csv_text(r, "tuned", tuned);
     csv_whole(r, "seed", o->seed);
     csv_whole(r, "launches", o->iters);

@@ -125,8 +125,6 @@ int run_print(const struct run_summary *s)
     run_report_print_roles(out, &q->tuning.split);
     if (q->tuning.tile_m)
         fprintf(out, "; tiles %u x %u", q->tuning.tile_m, q->tuning.tile_n);
-    if (q->tuning.cluster_n > 1)
-        fprintf(out, " in clusters of %u along N", q->tuning.cluster_n);
     fprintf(out, "; chunks of %u rows, ", q->tuning.chunk_rows);
     if (q->tuning.slices > 1)
         fprintf(out, "%u slices, ", q->tuning.slices);

@@ -103,7 +103,7 @@ static void tune_space_offer_roles(struct tune_option *o, const struct mk_proble
             }
             ctas[MK_COMPUTE] = now[MK_COMPUTE];
             if (q->exec == MK_EXEC_CUDA && taken < q->sms)
-                ctas[MK_COMPUTE] = plan_in_clusters(made, q->sms - taken);
+                ctas[MK_COMPUTE] = (q->sms - taken) - (q->sms - taken) % made->cluster;
             for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
                 ctas[r] = coresident[r] ? coresident[r] * ctas[MK_COMPUTE] : ctas[r];
             if (q->exec == MK_EXEC_CUDA || ctas[role] <= 4)
@@ -124,8 +124,6 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
         fanout = op_of(q->op)->knobs & OP_FANOUT;
     struct mk_gemm_tile tile;
-    struct mk_problem planned = *q;
-    planned.tuning = *made;
     switch (option) {
     case TUNING_TILE:
         for (uint32_t i = 0; cuda && op_gpu_tile(q, i, &tile); i++)
@@ -166,10 +164,6 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
         for (uint32_t percent = 60; percent <= 180 && made->pace > 1;
              percent += percent < 120 ? 15 : 30)
             offer(o, "pace=%u", made->pace * percent / 100);
-        break;
-    case TUNING_CLUSTER_N:
-        for (uint32_t n = 1; !plan_no_cluster_n(&planned) && n <= 4; n *= 2)
-            offer(o, "cluster-n=%u", n);
         break;
     case TUNING_SHOTS:
         for (uint32_t n = 1;

@@ -17,10 +17,6 @@
  * height: each loads half of their columns of B and the TMA unit delivers it to both. A stage then
  * belongs to both CTAs' consumers before it may be filled again.
  *
- * CTAs of tiles of few columns may be in a cluster of two or four along N instead: each has a tile
- * of its own, of the same rows, loads its share of these rows of A, and the TMA unit delivers them
- * to all.
- *
  * The engine is a template over a tile shape (struct gemm_shape) and a tile source: a struct that
  * says which tiles there are, what has to be waited for and what follows a tile's stores. struct
  * gemm_source is what every source begins with.
@@ -72,15 +68,11 @@ struct gemm_scales {
 };
 
 /* Slabs of rows x K; boxes of a stage of K, and of the CTA's rows of a tile: all, half of them
- * (gemm_source.halves), or those that the last tile has (gemm_operands.a_rest); or the share of them
- * that it loads for its cluster along N. A box that reaches behind the last row would bring the same,
- * and be slow: with 448 rows in tiles of 256 a launch took 64 us where it takes 50 (one H100). */
+ * (gemm_source.halves), or those that the last tile has (gemm_operands.a_rest). A box that reaches
+ * behind the last row would bring the same, and be slow: with 448 rows in tiles of 256 a launch took
+ * 64 us where it takes 50 (one H100). */
 struct gemm_a {
-    CUtensorMap whole;
-    union {
-        CUtensorMap half, share;
-    };
-    CUtensorMap rest;
+    CUtensorMap whole, half, rest;
 };
 
 /* The stages as a thread walks them. */
@@ -135,10 +127,6 @@ struct gemm_source {
     {
         return 0;
     }
-
-    /* CTAs may be in clusters along N (gemm_operands.cluster_n): then blocks of a cluster always have
-     * tiles of the same rows, and as many. */
-    static constexpr bool along_n = false;
 
     /* A plan may have a tile's columns be two runs, of at least 64: uint32_t up() const is then how far
      * behind the first the second begins, else 0. */
@@ -308,7 +296,6 @@ struct gemm_operands {
     uint32_t a_rest; /* rows of the last tile's last CTA that has any */
     uint32_t b_kn;   /* of a shape of GEMM_B_EITHER: B is K x N, else N x K */
     uint32_t shape;  /* which of a kernel's shapes (gemm_shapes) */
-    uint32_t cluster_n;         /* of sources that may be along N: CTAs of a cluster, 1, 2 or 4 */
     struct barrier_watch watch; /* its limit is above what a source's `before` may take */
     uint64_t limit_ns; /* of consumers, longer: they have no registers to say where they stand, and
                         * whoever fills and empties their buffers stands still with them */
@@ -460,29 +447,6 @@ template <class x, class first, class... others> struct gemm_shapes {
 template <class x, class last> struct gemm_shapes<x, last> : last {
 };
 
-/* Whether CTAs of such tiles may be in clusters along N: where a tile has more rows of A than columns
- * of B. */
-template <class shape, class tile_source>
-constexpr bool gemm_along_n =
-    tile_source::along_n &&shape::cluster == 1 && shape::tile_m == 128 && shape::tile_n == 64;
-
-/* Whether a CTA's stages are filled by another one, too. */
-template <class shape, class tile_source> PTX_FN bool gemm_clustered(const struct gemm_operands *op)
-{
-    return shape::cluster > 1 || (gemm_along_n<shape, tile_source> && op->cluster_n > 1);
-}
-
-/* Gives a stage back, to all CTAs that load some of it: a warp. */
-template <class shape, class tile_source>
-PTX_FN void gemm_release(const struct gemm_operands *op, uint32_t barriers, uint32_t stage,
-                         uint32_t lane)
-{
-    pipeline_release<shape::stages, shape::cluster>(barriers, stage, lane);
-    if constexpr (gemm_along_n<shape, tile_source>)
-        if (op->cluster_n > 1 && lane < op->cluster_n && lane != ptx_cluster_rank())
-            ptx_mbar_arrive_at(pipeline_empty<shape::stages>(barriers, stage), lane);
-}
-
 /* Rows of the tile that a CTA of its cluster has at most. */
 template <class shape, class tile_source> PTX_FN uint32_t gemm_height(const struct mk_tile *tile)
 {
@@ -582,7 +546,6 @@ template <class shape> __host__ __device__ constexpr uint32_t gemm_a_box(uint32_
 struct gemm_a_load {
     const CUtensorMap *map; /* NULL: nothing, others copy it or there are no rows */
     uint32_t bytes;
-    uint32_t sharers; /* CTAs along N, of whose rows the CTA loads its share for all; 0: its own */
 };
 
 template <class shape, class tile_source>
@@ -591,9 +554,6 @@ PTX_FN struct gemm_a_load gemm_a_of(const struct gemm_operands *op, const struct
 {
     const uint32_t height = gemm_height<shape, tile_source>(tile), row = tile->row + rank * height;
     const uint32_t left = row < op->a_rows ? op->a_rows - row : 0;
-    if constexpr (gemm_along_n<shape, tile_source>)
-        if (op->cluster_n > 1 && left >= height)
-            return {&a->share, shape::a_bytes, op->cluster_n};
     if (left >= height)
         return {height < shape::tile_m ? &a->half : &a->whole,
                 height < shape::tile_m ? shape::a_bytes / 2 : shape::a_bytes};
@@ -607,13 +567,6 @@ template <class shape, class tile_source>
 PTX_FN void gemm_load_a(const struct gemm_a_load *a, uint32_t stage, uint32_t full,
                         const struct mk_tile *tile, int32_t k, int32_t step, uint32_t rank)
 {
-    if constexpr (gemm_along_n<shape, tile_source>)
-        if (a->sharers) {
-            const uint32_t rows = shape::tile_m / a->sharers, first = ptx_cluster_rank() * rows;
-            ptx_tma_load_3d_cluster(stage + first * 128, a->map, full, k, tile->row + first,
-                                    tile->a_slab, (1 << a->sharers) - 1);
-            return;
-        }
 #pragma unroll
     for (int part = 0; part < shape::parts; part++)
         ptx_tma_load_3d(stage + part * shape::a_part_bytes, a->map, full, k + part * step,
@@ -933,7 +886,7 @@ PTX_FN void gemm_pass(const struct gemm_operands *op, tile_source *source, uint3
                 source->stored(i - 1, half);
         }
         __syncwarp(); /* no lane still waits for a phase that another one lets go */
-        gemm_release<shape, tile_source>(op, barriers, at->stage, threadIdx.x % 32);
+        pipeline_release<shape::stages, shape::cluster>(barriers, at->stage, threadIdx.x % 32);
         pipeline_step<shape::stages>(at);
     }
     if (threadIdx.x % 128 == 0)
@@ -1000,12 +953,12 @@ PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
         /* One stage's products stay under way while the one before is given back. */
         wgmma_wait<1>();
         if (k > 0)
-            gemm_release<shape, tile_source>(op, ring->barriers, previous, lane);
+            pipeline_release<shape::stages, shape::cluster>(ring->barriers, previous, lane);
         previous = ring->at.stage;
         pipeline_step<shape::stages>(&ring->at);
     }
     wgmma_wait<0>();
-    gemm_release<shape, tile_source>(op, ring->barriers, previous, lane);
+    pipeline_release<shape::stages, shape::cluster>(ring->barriers, previous, lane);
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++)
         wgmma_settle(sum[m]);
@@ -1138,12 +1091,11 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
             ptx_tensormap_prefetch(&op->b);
             ptx_tensormap_prefetch(&op->c);
             gemm_leave_rest<shape>(op, shared);
-            const uint32_t sharers =
-                gemm_along_n<shape, tile_source> ? op->cluster_n : shape::cluster;
-            pipeline_init<shape::stages>(shape::barriers(shared), 8 * sharers, /* consumer warps */
+            pipeline_init<shape::stages>(shape::barriers(shared),
+                                         8 * shape::cluster, /* consumer warps */
                                          tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);
         }
-        if (!gemm_clustered<shape, tile_source>(op))
+        if (shape::cluster == 1)
             __syncthreads();
         else if (computes)
             ptx_cluster_sync();
@@ -1185,7 +1137,7 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
     }
     /* A CTA's shared memory must outlive what its neighbour still sends there. */
     shapes::choose(op->shape, [&](auto shape) {
-        if (gemm_clustered<decltype(shape), tile_source>(op) && computes)
+        if (decltype(shape)::cluster > 1 && computes)
             ptx_cluster_sync();
     });
 }

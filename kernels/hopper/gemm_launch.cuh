@@ -240,11 +240,11 @@ template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator 
         int err = kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             typedef typename kernels::template shapes<built> shapes;
-            const uint32_t cluster = plan_cluster(&q->tuning);
-            return gpu_admit(kernels::template kernel<shapes>(),
-                             (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), cluster),
-                             cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error,
-                             error_size, gemm_op_shared_bytes<op, shapes>());
+            return gpu_admit(
+                kernels::template kernel<shapes>(),
+                (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), built::cluster),
+                built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error, error_size,
+                gemm_op_shared_bytes<op, shapes>());
         });
         return gpu_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
     }
@@ -261,15 +261,14 @@ template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator 
             gpu_limit_waits(&operands, launch);
             operands.b_kn = built::b_kn;
             operands.shape = shapes::template number_of<built>;
-            operands.cluster_n = q->tuning.cluster_n > 1 ? q->tuning.cluster_n : 1;
             int err = op::template describe<built>(&maps, &operands, plan, launch);
             if (err)
                 return err;
-            const uint32_t cluster = plan_cluster(&q->tuning),
-                           blocks = (uint32_t)mk_round_up(mk_total_blocks(&launch->split), cluster);
-            return gemm_launch_when(true, kernels::template kernel<shapes>(), blocks, cluster,
-                                    gemm_op_shared_bytes<op, built>(), stream, *plan, *launch,
-                                    operands, maps);
+            uint32_t blocks =
+                (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
+            return gemm_launch_when(true, kernels::template kernel<shapes>(), blocks,
+                                    built::cluster, gemm_op_shared_bytes<op, built>(), stream,
+                                    *plan, *launch, operands, maps);
         });
     }
 };

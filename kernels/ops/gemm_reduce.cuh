@@ -171,7 +171,6 @@ template <class op, int sums> struct reduce_source : gemm_source {
     /* A is this rank's own: nothing is waited for. So the first stages are under way before the
      * launch's number is here and the first tile is described, which takes longer. */
     static constexpr bool b_ahead = true, a_ahead = true;
-    static constexpr bool along_n = !op::tree && !op::scaled && !op::cuts;
 
     /* Behind the engine all threads norm rows, where the plan has an epilogue of them. */
     static constexpr bool goes_on = op::norms;
@@ -1036,11 +1035,6 @@ template <class op> struct reduce_on_gpu {
         const uint64_t slices = op::cuts ? p->slices : 1, apart = op::cuts ? p->cut_k : k;
         int err = gemm_describe_a<shape>(&m->a, operands, l->arguments[MK_SPACE_ARG0], k, rows,
                                          slices, op::cuts ? apart : rows * k, last);
-        const uint64_t a[3] = {k, rows, 1};
-        const uint32_t share[2] = {shape::tile_k, shape::tile_m / operands->cluster_n};
-        if (!err && operands->cluster_n > 1)
-            err = gemm_describe<shape>(&m->a.share, l->arguments[MK_SPACE_ARG0], a, k, rows * k,
-                                       share);
         if (!err && op::cuts)
             err = gemm_describe_slices<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k,
                                               slices, apart);
