@@ -10,7 +10,8 @@ Each is done by these, which take turns; a way that fails says so in a line, and
     mkernel      mkernel.parallelize: ag_gemm and gemm_rs (decode: gemm_ar; experts: moe_ffn)
     in turn      the same model, and in place of each operator NCCL's collective and PyTorch's product, sum and (one kernel) rms_norm
     DTensor      torch.distributed.tensor.parallel over NCCL, eager: its all-reduces
-    compiled     prefill of two sequences alone: DTensor with the sequence sharded, each layer by torch.compile; so are the next two,
+    ours compiled   prefill and training of two sequences: mkernel.parallelize's layers, each by torch.compile
+    compiled     the same: DTensor with the sequence sharded, each layer by torch.compile; so are the next two,
     async TP     with PyTorch's async tensor parallelism,
     the pass     and with mkernel.compile_pass
 A line has the time of a step in ms (of the slowest rank: the median over the turns, and the middle half), tokens/s, the relative error against
@@ -31,7 +32,7 @@ import transformers
 from model_job import ARGS, BEGAN, COMPILE, CONFIG, CONTEXT, DEVICE, GPU, comm
 from model_job import Race, attempt, begins, error_of, error_of_all, limited, say, wanted
 from model_ways import in_turn, with_async_tp, with_dtensor, with_our_pass
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 
 import mkernel
 
@@ -46,7 +47,10 @@ def own(name, x):
 
 
 def local(x):
-    return x.to_local() if isinstance(x, DTensor) else x
+    """This rank's part of a DTensor; of a gradient that ranks have parts of, its sum."""
+    if not isinstance(x, DTensor):
+        return x
+    return x.redistribute(placements=[Replicate() if p.is_partial() else p for p in x.placements]).to_local()
 
 
 # ---- prefill ----
@@ -191,20 +195,23 @@ def gradients_of(model):
     return {name: local(p.grad) for name, p in model.named_parameters()}
 
 
+def errors_of_training(model, got, right):
+    loss, gradients = right
+    every = [(x, gradients[of]) for of, x in gradients_of(model).items()]
+    most = max(error_of(*pair) for pair in every)
+    return [("error of the loss", error_of(got, loss)), ("of gradients", error_of_all(every)), ("of one at most", most, float("inf"))]
+
+
 def train(models, tokens):
     race = Race(f"train {tokens}", tokens, 2)
-    ids, (loss, gradients) = ids_of(1, tokens), models.right[race.title]
+    ids = ids_of(1, tokens)
 
     def make(model, around):
         def call():
             with around():
                 return trained(model, ids)
 
-        got = call()
-        every = [(x, gradients[of]) for of, x in gradients_of(model).items()]
-        most = max(error_of(*pair) for pair in every)
-        errors = [("error of the loss", error_of(got, loss)), ("of gradients", error_of_all(every)), ("of one at most", most, float("inf"))]
-        return call, errors, call
+        return call, errors_of_training(model, call(), models.right[race.title]), call
 
     mkernel.parallel_mode(models.ours, "sequence")
     theirs = race_of(models, race, make, ("in turn", "DTensor"))
@@ -216,43 +223,48 @@ def train(models, tokens):
 # ---- compiled ----
 
 
-def two_of(tokens):
+def two_of(tokens, kind="prefill"):
     """Two sequences: PyTorch's async tensor parallelism does not find the gathers of one."""
-    return f"prefill 2x{tokens // 2}", ids_of(2, tokens // 2)
+    return f"{kind} 2x{tokens // 2}", ids_of(2, tokens // 2)
 
 
-def compiled(models, tokens):
-    """Prefill by layers that torch.compile has made."""
-    title, ids = two_of(tokens)
-    right, medians = models.right[title], {}
+def compiled(models, title, ids):
+    """A prefill or a training step by layers that torch.compile has made. They take turns no more: each is compiled, measured and forgotten."""
+    right, medians, training = models.right[title], {}, title.startswith("train")
 
     def way(name, model, prepare, seconds):
         if not begins(f"{title} {name}", seconds if GPU else 0):
             return
 
         def call():
+            if training:
+                return trained(model, ids)
             with torch.no_grad():
                 return model(ids, logits_to_keep=1).logits
 
         def make():
             with limited(COMPILE), prepare() as count:
-                e = error_of(last_logits(model, ids), right)
+                errors = errors_of_training(model, call(), right) if training else [("error", error_of(last_logits(model, ids), right))]
             call()
-            return call, [("error", e)], call, *([count()] if count else [])
+            return call, errors, call, *([count()] if count else [])
 
-        race = Race(title, tokens, max(1, 40_000 // tokens))
+        race = Race(title, ids.numel(), 2 if training else max(1, 40_000 // ids.numel()))
         race.way(name, make)
         medians.update(race.run())
+        forget_gradients(model)
 
     mkernel.parallel_mode(models.ours, "sequence")
     way("mkernel", models.ours, contextlib.nullcontext, 5)
     sharded = attempt(f"{title} DTensor", lambda: models.dtensor(True))
-    for name, prepare in (("the pass", with_our_pass), ("async TP", with_async_tp), ("compiled", contextlib.nullcontext)):
-        if sharded is not None:
+    for name, model, prepare in (("ours compiled", models.ours, contextlib.nullcontext), ("the pass", sharded, with_our_pass),
+                                 ("async TP", sharded, with_async_tp), ("compiled", sharded, contextlib.nullcontext)):
+        if model is not None:
             torch._dynamo.reset()
-            for layer in sharded.model.layers:
+            for layer in model.model.layers:
                 layer.compile()
-            way(name, sharded, prepare, COMPILE + 10)
+            way(name, model, prepare, COMPILE + 10)
+            for layer in model.model.layers:
+                layer._compiled_call_impl = None
     if "mkernel" in medians and len(medians) > 1:
         say(f"{title}: mkernel " + ", ".join(f"{ms / medians['mkernel']:.2f} x {name}" for name, ms in medians.items() if name != "mkernel"))
 
@@ -284,19 +296,21 @@ class Models:
             if made is not None:
                 self.right[title] = made
 
-        def gradients(n):
-            loss = trained(self.ours, ids_of(1, n))
+        def gradients(ids):
+            loss = trained(self.ours, ids)
             return loss, {name: own(name, p.grad).clone() for name, p in self.ours.named_parameters()}
 
         for n in prefills:
             keep(f"prefill {n}", lambda: last_logits(self.ours, ids_of(1, n)))
         for n in decodes:
             keep(f"decode {n}", lambda: Decoding(self.ours, n).step())
-        if LLAMA and not ARGS.no_compile:
-            title, ids = two_of(prefills[0])
-            keep(title, lambda: last_logits(self.ours, ids))
         for n in trains:
-            keep(f"train {n}", lambda: gradients(n))
+            keep(f"train {n}", lambda: gradients(ids_of(1, n)))
+        if LLAMA and not ARGS.no_compile:
+            for title, ids in [two_of(n) for n in prefills]:
+                keep(title, lambda: last_logits(self.ours, ids))
+            for title, ids in [two_of(n, "train") for n in trains]:
+                keep(title, lambda: gradients(ids))
         forget_gradients(self.ours)
         mkernel.parallelize(self.ours)
         if GPU:
@@ -328,8 +342,9 @@ def main():
     for title, measure, n in order:
         if title in models.right and begins(title, 10 if GPU else 0):
             measure(models, n)
-    if two_of(prefills[0])[0] in models.right:
-        compiled(models, prefills[0])
+    for title, ids in [two_of(n) for n in prefills] + [two_of(n, "train") for n in trains]:
+        if title in models.right:
+            compiled(models, title, ids)
     comm.wait()
     say(f"done after {time.monotonic() - BEGAN:.0f} s" + (", and a result is wrong" if Race.wrong else ""))
     return int(Race.wrong)

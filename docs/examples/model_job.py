@@ -200,7 +200,7 @@ class Race:
             ratios = ""
             if name == "mkernel":
                 ratios = "".join(f", {medians[other] / median:.2f} x {other}" for other in medians if other != name)
-            say(f"{self.title:14s} {name:10s} {median:9.3f} ms ({low:.3f} .. {high:.3f}) {self.tokens / median * 1e3:10.0f} tokens/s{self.said[name]}{ratios}")
+            say(f"{self.title:14s} {name:13s} {median:9.3f} ms ({low:.3f} .. {high:.3f}) {self.tokens / median * 1e3:10.0f} tokens/s{self.said[name]}{ratios}")
         return medians
 
 
