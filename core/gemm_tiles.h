@@ -18,6 +18,11 @@
 /* What there is besides for few rows. (The two halves of a stage are summed apart: not in the order of K; of a tree, two nodes.) */
 #define MK_FEW_ROWS_TILES(X) X(64, 64, 1, 6, 2)
 
+/* And of a pair of CTAs that split K (kernels/hopper/gemm.cuh), each of which ends with 64 of the 128
+ * rows: for sums in one shot of so few rows that tiles of 128x64 would take no more than half of the
+ * SMs twice. */
+#define MK_SPLIT_TILES(X) X(64, 128, 2, 5, 4)
+
 /* Those of products of several groups of rows, where neighbours may have different B's and rows
  * fall short: no clusters. */
 #define MK_GROUPED_TILES(X) X(128, 256, 1, 4, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
@@ -62,6 +67,7 @@ struct mk_gemm_tile {
 MK_TILE_TABLE(mk_gemm_tile, MK_GEMM_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_tree_tile, MK_TREE_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_few_rows_tile, MK_FEW_ROWS_TILES, MK_GEMM_TILE)
+MK_TILE_TABLE(mk_split_tile, MK_SPLIT_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_grouped_tile, MK_GROUPED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_gated_tile, MK_GATED_TILES, MK_GEMM_TILE)
 MK_TILE_TABLE(mk_mma_tile, MK_MMA_TILES, MK_MMA_TILE)

@@ -25,7 +25,21 @@ struct mk_tuning {
      * few rows; 2, tiles are of one rank's rows; 3 (gemm_ar), tiles have rows of all ranks, each of
      * whom adds some of a tile's columns and sends their sums to all */
     uint32_t shots;
+    /* gemm_rs and gemm_ar in one shot: CTAs of a GPU that multiply a tile of 128 x 128 by half of K
+     * each (cluster is 2 then); 1: whole products */
+    uint32_t split_k;
 };
+
+/* Parts of a tile's K, each of which a CTA multiplies; and CTAs that have rows of their own. */
+static inline uint32_t plan_parts_of_k(const struct mk_tuning *t)
+{
+    return t->split_k > 1 ? t->split_k : 1;
+}
+
+static inline uint32_t plan_row_ctas(const struct mk_tuning *t)
+{
+    return t->cluster / plan_parts_of_k(t);
+}
 
 /* Which kernels multiply and move on a GPU: Hopper's, by wgmma and the TMA unit (kernels/hopper/),
  * or those of every GPU of compute capability 8.0 and up, by mma.sync and plain copies

@@ -217,6 +217,19 @@ int plan_choose_engine(struct mk_problem *q, char *error, size_t size)
         plan_op_name(q->op), op_list(ops, sizeof ops, op_on_mma, ", ", " and "));
 }
 
+const char *plan_no_split_k(const struct mk_problem *q)
+{
+    const struct mk_tuning *t = &q->tuning;
+    return !(op_of(q->op)->knobs & OP_SPLIT_K) ? "of an operator that has none"
+           : q->exec != MK_EXEC_CUDA           ? "on the host"
+           : q->engine == MK_ENGINE_MMA        ? "on engine mma"
+           : q->fp8                            ? "of FP8"
+           : q->fp16                           ? "of fp16"
+           : q->deterministic                  ? "with sums in a fixed order"
+           : t->shots != 1 && t->shots != 3    ? "in two shots"
+                                               : NULL;
+}
+
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct op_descriptor *op = op_of(q->op);
@@ -266,6 +279,9 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(
             error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
             t->cluster);
+    if (t->split_k > 1 && plan_no_split_k(q))
+        return plan_refuse(error, size, "two CTAs that split K (split-k) %s: split-k is 1",
+                           plan_no_split_k(q));
     if (t->pieces > PLAN_MOST_PIECES)
         return plan_refuse(error, size, "%u pieces of a chunk: 1 to %u", t->pieces,
                            PLAN_MOST_PIECES);

@@ -91,6 +91,7 @@ enum {
     TUNING_PACE,
     TUNING_FANOUT,
     TUNING_SHOTS,
+    TUNING_SPLIT_K,
     TUNING_KNOBS
 };
 

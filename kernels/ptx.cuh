@@ -266,6 +266,20 @@ PTX_FN void ptx_mbar_arrive_at_release(uint32_t bar, uint32_t rank)
                  : "memory");
 }
 
+/* Stores 16 bytes, 16-byte aligned, at the same address in CTA `rank` of the cluster, some time later,
+ * and completes them on the barrier at the same address there: who waits for it finds them. Orders
+ * nothing else (9.7.9.12, st.async). */
+PTX_FN void ptx_store_async_4(uint32_t dst, uint32_t bar, uint32_t rank, uint4 v)
+{
+    asm volatile("{\n .reg .b32 to, remote;\n"
+                 " mapa.shared::cluster.u32 to, %0, %2;\n"
+                 " mapa.shared::cluster.u32 remote, %1, %2;\n"
+                 " st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [to], "
+                 "{%3, %4, %5, %6}, [remote];\n}" ::"r"(dst),
+                 "r"(bar), "r"(rank), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 /* True when the phase of this parity has completed; acquire at CTA scope then. */
 PTX_FN bool ptx_mbar_test(uint32_t bar, uint32_t parity)
 {

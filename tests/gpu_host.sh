@@ -244,6 +244,16 @@ done
 for how in "" --deterministic "--b-layout nk" "--dtype fp16" "--epilogue residual+rmsnorm"; do
     check "gemm_rs_sliced_${how// /_}" "$mkernel" run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape 5120,5120,1024 --slices 4 --iters 8 $how
 done
+# Two CTAs that split K: whole tiles, last ones of fewer rows and of none of the second CTA, an odd number of stages, several tiles.
+for op in gemm_rs gemm_ar; do
+    split="$mkernel run $op --exec cuda --check --timeout 5 --gpus $gpus --split-k 2"
+    check ${op}_split_k $split --shape $((gpus * 128)),4096,1040 --iters 20 --burst 5
+    check ${op}_split_k_rest $split --shape $((gpus * 100)),4088,1096 --iters 20 --burst 5 --b-layout nk
+    check ${op}_split_k_few $split --shape $((gpus * 20)),8192,4096 --iters 20 --burst 5
+    check ${op}_split_k_waves $split --shape $((gpus * 350)),8192,520 --iters 8 --shots 1
+done
+check gemm_ar_split_k_shared $split --shape 300,4096,1040 --iters 20 --burst 5 --shots 3
+check gemm_ar_split_k_norm $split --shape 100,8192,1040 --iters 20 --burst 5 --epilogue residual+rmsnorm
 # Rows that the ranks do not share evenly: a decoder's few, and many.
 run="$mkernel run gemm_ar --exec cuda --check --timeout 5"
 for rows in 1 3 17 1000 4097; do

@@ -523,6 +523,30 @@ static void test_norm_inside(void **state)
     assert_true(inside >= 6 && behind >= 3);
 }
 
+/* Two CTAs that split K: halves of whole stages, of an odd number of them and of one that is short; last tiles of fewer rows,
+ * of no rows of the second CTA, and of fewer columns; several tiles of a pair; both kinds of one shot; norms behind it. */
+static void test_split_k(void **state)
+{
+    static const uint32_t of[][3] = {{128, 128, 256}, {260, 192, 200}, {200, 256, 72},
+                                     {256, 248, 136}, {384, 256, 264}, {40, 512, 64}};
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        const uint32_t *which = of[seed % 6];
+        const uint64_t shape[3] = {which[0], which[1], which[2]};
+        struct sim_world_config c = hopper_ops_config(seed % 5 == 2 ? MK_OP_GEMM_RS : MK_OP_GEMM_AR,
+                                                      1, 2 + seed / 6 % 2, shape, seed * 5);
+        const int all = c.problem.op == MK_OP_GEMM_AR;
+        c.problem.m = all ? which[0] : mk_round_up(which[0], 6);
+        c.problem.b_transposed = seed % 4 > 1;
+        c.problem.deterministic = 0;
+        c.problem.epilogue = all && seed % 4 == 1 ? MK_EPILOGUE_ROWS : 0;
+        c.problem.tuning = (struct mk_tuning){
+            .split_k = 2, .shots = all && seed % 3 == 0 ? 3 : 1, .split.ctas = {4, all ? 4 : 0}};
+        c.emulated = c.problem.sms = 4;
+        c.launches = 2;
+        right(&c);
+    }
+}
+
 /* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
  * its places are written again. And more tiles of its own than consumers of engine mma may be
  * ahead of the warp that pushes them. */
@@ -653,6 +677,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_any_rows),
                                        cmocka_unit_test(test_norm_inside),
+                                       cmocka_unit_test(test_split_k),
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),
                                        cmocka_unit_test(test_all_to_all),

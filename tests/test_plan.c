@@ -472,6 +472,48 @@ static void what_cannot_be_is_refused(void **state)
     refuses(q, "3 CTAs beside each compute CTA: on a GPU gemm_ar has room for 2");
 }
 
+/* Two CTAs that split K: a plan that has them, and each thing that does not go with them. */
+static void split_k(void **state)
+{
+    const struct mk_problem q = {.op = MK_OP_GEMM_AR,
+                                 .exec = MK_EXEC_CUDA,
+                                 .engine = MK_ENGINE_WGMMA,
+                                 .sms = 132,
+                                 .topo = {.nodes = 1, .gpus = 2},
+                                 .m = 256,
+                                 .n = 4096,
+                                 .k = 4096,
+                                 .b_transposed = 1,
+                                 .tuning = {.split_k = 2}};
+    struct mk_problem other = q;
+    struct mk_plan p = built(&q, 0, 0);
+    assert_int_equal(p.problem.tuning.cluster, 2);
+    assert_int_equal(p.problem.tuning.tile_m, 128);
+    assert_int_equal(p.problem.tuning.tile_n, 128);
+    assert_int_equal(p.problem.tuning.split.ctas[MK_COMPUTE], 132);
+    other.op = MK_OP_GEMM_RS;
+    p = built(&other, 0, 0);
+    assert_int_equal(p.problem.tuning.cluster, 2);
+#define REFUSED(field, value, says)                                                                \
+    other = q;                                                                                     \
+    other.field = value;                                                                           \
+    refuses(other, says)
+    REFUSED(op, MK_OP_AG_GEMM, "of an operator that has none: split-k is 1");
+    REFUSED(fp8, 1, "of FP8: split-k is 1");
+    REFUSED(fp16, 1, "of fp16: split-k is 1");
+    REFUSED(engine, MK_ENGINE_MMA, "on engine mma: split-k is 1");
+    REFUSED(deterministic, 1, "with sums in a fixed order: split-k is 1");
+    REFUSED(tuning.shots, 2, "in two shots: split-k is 1");
+    REFUSED(tuning.tile_n, 64, "tiles of 128x64 on 2 CTAs");
+    REFUSED(tuning.split, ((struct mk_role_split){{5, 5, 0, 0}}), "compute CTAs and tile rows");
+#undef REFUSED
+    other = q;
+    other.exec = MK_EXEC_HOST;
+    other.engine = MK_ENGINE_DEVICE;
+    other.sms = 0;
+    refuses(other, "(split-k) on the host: split-k is 1");
+}
+
 /* At the edge of what a command can name: in, or refused; never narrowed. */
 static void encoding_limits(void **state)
 {
@@ -574,6 +616,7 @@ int main(void)
         cmocka_unit_test(fp16_is_refused_where_it_cannot_be),
         cmocka_unit_test(fp8_is_refused_where_it_cannot_be),
         cmocka_unit_test(what_moves_has_the_bytes_of_its_dtype),
+        cmocka_unit_test(split_k),
         cmocka_unit_test(encoding_limits),
         cmocka_unit_test(huge_shapes),
         cmocka_unit_test(names),

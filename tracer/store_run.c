@@ -71,6 +71,7 @@ static void store_run_options(struct insert *in, const struct trace_plan *p)
                    {"pace", "ns", p->pace},
                    {"fanout", "", p->fanout},
                    {"shots", "", p->shots},
+                   {"split_k", "", p->split_k},
                    {"b_transposed", "", p->b_transposed}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char name[48];

@@ -10,7 +10,7 @@
 /* Of a tile, 128 bytes of K each. */
 static uint64_t model_stages(const struct mk_problem *q)
 {
-    return mk_ceil_div(q->k * op_factor_bytes(q), STAGE_BYTES);
+    return mk_ceil_div(q->k * op_factor_bytes(q), STAGE_BYTES * plan_parts_of_k(&q->tuning));
 }
 
 /* In each stage of a wave of tiles, where `rows` of A and `columns` of B are loaded once. */
@@ -62,7 +62,8 @@ struct model_engine model_engine_of(const struct model_walk *w, const struct mk_
                                     double beside)
 {
     const struct mk_tuning *t = &q->tuning;
-    const struct machine_tile *tile = machine_tile_of(w->machine, t->tile_m, t->tile_n, t->cluster);
+    const struct machine_tile *tile =
+        machine_tile_of(w->machine, t->tile_m, t->tile_n, plan_row_ctas(t));
     struct machine_load load = {.sms = t->split.ctas[MK_COMPUTE],
                                 .slower = w->slower,
                                 .beside = beside,

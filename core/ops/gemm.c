@@ -5,6 +5,9 @@
 #include "core/gemm_tiles_fp8.h"
 #include "core/sentence.h"
 
+#define SPLIT_K                                                                                    \
+    4096 /* elements, from which on two CTAs that split K are faster than tiles of 128x64 */
+
 /* The rest of M's dimension is the operator's. */
 #define GEMM_SHAPE(...)                                                                            \
     {                                                                                              \
@@ -146,7 +149,7 @@ static int plan_few_rows(const struct mk_problem *q)
 }
 
 /* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many of
- * the next size, else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md): 64x64
+ * the next size (by pairs of CTAs that split K, where it is long), else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md): 64x64
  * is up to 1.3 times as fast as 128x64 where it still fits. Of fp16 one is built; of e4m3 and the same bits everywhere, which
  * have other tiles, nothing of the kind was measured. */
 static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, plan_tiles *tiles,
@@ -166,6 +169,10 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
         return (struct mk_gemm_tile){pairs ? 256 : 128, 128, pairs ? 2 : 1};
     mk_few_rows_tile(0, &tile);
     if (plan_few_rows(q) && (q->m <= tile.tile_m || (!q->fp8 && small <= q->sms)))
+        return tile;
+    if (q->tuning.shots == 1 && q->tuning.split_k != 1 && q->k >= SPLIT_K && !plan_no_split_k(q) &&
+        mk_split_tile(0, &tile) &&
+        mk_ceil_div(q->m, tile.tile_m) * mk_ceil_div(q->n, tile.tile_n) <= q->sms / tile.cluster)
         return tile;
     if (narrow <= q->sms || !wide)
         return (struct mk_gemm_tile){128, 64, 1};
@@ -188,6 +195,11 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
     if (t->shots > most)
         return plan_refuse(error, size, "%s has one shot or two: shots is 1 or 2, not %u",
                            plan_op_name(q->op), t->shots);
+    if (t->split_k == 2 && !plan_no_split_k(q) && mk_split_tile(0, &tile)) {
+        t->tile_m = t->tile_m ? t->tile_m : tile.tile_m;
+        t->tile_n = t->tile_n ? t->tile_n : tile.tile_n;
+        t->cluster = tile.cluster;
+    }
     if (t->shots == 2 || !cuda || t->tile_m || t->tile_n || t->cluster)
         return 0;
     tile = q->engine == MK_ENGINE_MMA ? plan_choose_mma_tile(q, 1)
@@ -195,7 +207,17 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
     t->tile_m = tile.tile_m;
     t->tile_n = tile.tile_n;
     t->cluster = tile.cluster;
+    if (tile.cluster == 2 && tile.tile_m == 128)
+        t->split_k = 2;
     return 0;
+}
+
+/* The i-th tile that a plan may have besides those of `tiles`. */
+static int plan_joint_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+{
+    const uint32_t few = plan_few_rows(q) ? 1 : 0;
+    return i < few ? mk_few_rows_tile(i, out)
+                   : q->tuning.split_k == 2 && mk_split_tile(i - few, out);
 }
 
 int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *error, size_t size)
@@ -207,9 +229,8 @@ int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *er
     uint32_t count = 0;
     while (tiles(q, count, &tile))
         count++;
-    for (uint32_t i = 0; cuda && (tiles(q, i, &tile) || (i >= count && plan_few_rows(q) &&
-                                                         mk_few_rows_tile(i - count, &tile)));
-         i++) {
+    for (uint32_t i = 0;
+         cuda && (i < count ? tiles(q, i, &tile) : plan_joint_tile(q, i - count, &tile)); i++) {
         if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)
             return 0;
         mk_append(built, sizeof built, "%s%ux%u on %u", *built ? ", " : "", tile.tile_m,

@@ -136,7 +136,7 @@ const struct op_descriptor op_gemm_ar = {
                   {"new_residual", OP_NORM, "M,N", .output = 1}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_RANKS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_GEMM_KNOBS | OP_SHOTS,
+    .knobs = OP_GEMM_KNOBS | OP_SHOTS | OP_SPLIT_K,
     .tuned = 1,
     .well_known = 1,
     .shots_measured = 1 << 2 | 1 << 4,

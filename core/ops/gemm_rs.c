@@ -540,7 +540,7 @@ const struct op_descriptor op_gemm_rs = {
                   {"norm_weight", OP_NORM, "N"},
                   {"new_residual", OP_NORM, "M/W,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_SHOTS,
+    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_SHOTS | OP_SPLIT_K,
     .pieces_are_put = 1,
     .tuned = 1,
     .well_known = 1,

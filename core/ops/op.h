@@ -119,7 +119,8 @@ enum op_knob {
     OP_PIECES = 16,
     OP_PACE = 32,
     OP_FANOUT = 64,
-    OP_SHOTS = 128
+    OP_SHOTS = 128,
+    OP_SPLIT_K = 256
 };
 
 /* A buffer of the symmetric heap: `count` times `each` bytes. Each of its `copies` begins at a
@@ -412,6 +413,9 @@ int plan_check_back(const struct mk_problem *q, char *error, size_t size);
 /* The engine of a plan for a GPU, where it is left open, and whether the operator has it. 0, or
  * -EINVAL. */
 int plan_choose_engine(struct mk_problem *q, char *error, size_t size);
+
+/* Why two CTAs cannot split a tile's K, behind "two CTAs that split K"; NULL: they can. */
+const char *plan_no_split_k(const struct mk_problem *q);
 
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */

@@ -238,6 +238,8 @@ static const struct {
         {"1|2|3", "1: tiles have rows of all ranks, who exchange them at once, for few rows; 2: "
                   "tiles are of one rank's rows; 3 (gemm_ar): of all ranks, each of whom adds "
                   "some of a tile's columns for all"},
+    [TUNING_SPLIT_K] = {"1|2", "2: two CTAs share a tile of 128x128, each multiplies by half of K "
+                               "(few rows in one shot, engine wgmma)"},
 };
 
 /* What a command adds to that. */

@@ -72,6 +72,7 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     csv_whole(r, "fanout", t->fanout);
     csv_whole(r, "pace_ns", t->pace);
     csv_whole(r, "shots", t->shots);
+    csv_whole(r, "split_k", t->split_k > 1 ? t->split_k : 1);
     csv_text(r, "tuned", tuned);
     csv_whole(r, "seed", o->seed);
     csv_whole(r, "launches", o->iters);

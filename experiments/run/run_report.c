@@ -125,6 +125,8 @@ int run_print(const struct run_summary *s)
     run_report_print_roles(out, &q->tuning.split);
     if (q->tuning.tile_m)
         fprintf(out, "; tiles %u x %u", q->tuning.tile_m, q->tuning.tile_n);
+    if (q->tuning.split_k > 1)
+        fprintf(out, " of two CTAs with half of K each");
     fprintf(out, "; chunks of %u rows, ", q->tuning.chunk_rows);
     if (q->tuning.slices > 1)
         fprintf(out, "%u slices, ", q->tuning.slices);

@@ -64,7 +64,8 @@ static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan)
             plan->problem.exec == MK_EXEC_CUDA ? "cuda" : "host", ctas[MK_COMPUTE],
             ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE]);
     if (t->tile_m)
-        fprintf(out, "tiles %u x %u; ", t->tile_m, t->tile_n);
+        fprintf(out, "tiles %u x %u%s; ", t->tile_m, t->tile_n,
+                t->split_k > 1 ? " of two CTAs with half of K each" : "");
     fprintf(out, "chunks of %u rows, %u piece%s", t->chunk_rows, t->pieces,
             t->pieces == 1 ? "" : "s");
     if (t->slices > 1)

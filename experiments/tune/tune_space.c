@@ -124,6 +124,8 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
         fanout = op_of(q->op)->knobs & OP_FANOUT;
     struct mk_gemm_tile tile;
+    struct mk_problem planned = *q;
+    planned.tuning = *made;
     switch (option) {
     case TUNING_TILE:
         for (uint32_t i = 0; cuda && op_gpu_tile(q, i, &tile); i++)
@@ -164,6 +166,10 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
         for (uint32_t percent = 60; percent <= 180 && made->pace > 1;
              percent += percent < 120 ? 15 : 30)
             offer(o, "pace=%u", made->pace * percent / 100);
+        break;
+    case TUNING_SPLIT_K:
+        for (uint32_t n = 1; !plan_no_split_k(&planned) && n <= 2; n++)
+            offer(o, "split-k=%u", n);
         break;
     case TUNING_SHOTS:
         for (uint32_t n = 1;

@@ -17,6 +17,12 @@
  * height: each loads half of their columns of B and the TMA unit delivers it to both. A stage then
  * belongs to both CTAs' consumers before it may be filled again.
  *
+ * A cluster of two whose CTAs have 64 rows each splits K: both multiply all 128 rows, each by half of
+ * K. Then the second consumer of each gives its sums to the other CTA, whose first consumer adds them
+ * to its own of the same rows and stores them, as that of a tile of 64 rows does. A tile of 64 columns
+ * reads from shared memory in a product's time all that there is to read, and loads write there too;
+ * this one reads three quarters of that, and as many CTAs have something to do.
+ *
  * The engine is a template over a tile shape (struct gemm_shape) and a tile source: a struct that
  * says which tiles there are, what has to be waited for and what follows a tile's stores. struct
  * gemm_source is what every source begins with.
@@ -347,6 +353,8 @@ struct gemm_shape {
     static constexpr int number = number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
+    /* Each CTA of the cluster multiplies all its rows by half of K. */
+    static constexpr bool splits = tile_m == 64 && cluster == 2;
     /* The same shape for a known layout, for any that its elements may have (E4m3 has one), and the
      * one that a kernel is built for whose launches may be short: either, where tiles are large or
      * sums are added exactly. Few rows wait for every instruction that is not in the cache yet: with
@@ -356,14 +364,18 @@ struct gemm_shape {
     using any_layout = laid<half ? (int)GEMM_B_EITHER : (int)b_kn>;
     static constexpr bool large = tile_n == 256 || (tile_n == 128 && number == MK_FP24);
     using either = laid<half && large ? (int)GEMM_B_EITHER : (int)b_kn>;
+    static constexpr int loaded_rows = splits ? 2 * tile_m : tile_m, /* of A, by a CTA */
+        sharers = splits ? 1 : cluster; /* CTAs that fill each other's stages */
+    /* The second consumer gives its sums to a first one. */
+    static constexpr bool joins = tile_m == 64;
     /* Parts of a stage, tile_k of K each. With two, each consumer warpgroup multiplies one of
      * them, and all rows. */
-    static constexpr int parts = tile_m == 64 ? 2 : 1;
+    static constexpr int parts = joins && !splits ? 2 : 1;
     static constexpr int blocks =
-        parts == 2 ? 1 : tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
+        joins ? 1 : tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
     static constexpr int stage_k = parts * tile_k;
 
-    static constexpr uint32_t a_part_bytes = tile_m * 128;
+    static constexpr uint32_t a_part_bytes = loaded_rows * 128;
     static constexpr uint32_t b_part_bytes = tile_n * 128;
     static constexpr uint32_t a_bytes = parts * a_part_bytes, b_bytes = parts * b_part_bytes;
     static constexpr uint32_t stage_bytes = a_bytes + b_bytes;
@@ -380,7 +392,10 @@ struct gemm_shape {
     static constexpr uint32_t scales_part_bytes =
         products == GEMM_E4M3_BLOCKS ? tile_m * 4 + (fronted ? 0 : 16) : 0;
     static constexpr uint32_t barriers_offset = scales_offset + stages * parts * scales_part_bytes;
-    static constexpr uint32_t track_offset = barriers_offset + stages * 16;
+    /* Sums of the other CTA have come, and have been taken there. */
+    static constexpr uint32_t given_offset = barriers_offset + stages * 16,
+                              taken_offset = given_offset + 8;
+    static constexpr uint32_t track_offset = given_offset + (splits ? 16 : 0);
     /* With room to align the first stage; kernels of e4m3 say so of their shared memory. */
     static constexpr uint32_t shared_bytes =
         fronted ? barriers_offset : track_offset + (tight ? 8 : 0) + (half ? 1024 : 0);
@@ -407,11 +422,11 @@ struct gemm_shape {
     /* The first row of the CTA's that consumer warpgroup `half` has sums of. */
     static GEMM_MEMBER uint32_t first_row(uint32_t half)
     {
-        return parts == 2 ? 0 : half * blocks * 64;
+        return joins ? 0 : half * blocks * 64;
     }
 
     static_assert((tile_m % 128 == 0 ||
-                   (tile_m == 64 && cluster == 1 && tile_n * 256 <= c_boxes * 8192)) &&
+                   (tile_m == 64 && (cluster == 1 || half) && tile_n * 256 <= c_boxes * 8192)) &&
                       tile_n / cluster % 64 == 0,
                   "boxes of B are 64 wide; sums of 64 rows pass through the second's boxes of C");
     static_assert(half || !b_kn, "e4m3 is multiplied K-major");
@@ -456,6 +471,20 @@ template <class shape, class tile_source> PTX_FN uint32_t gemm_height(const stru
     return all;
 }
 
+/* The same of those that it loads. */
+template <class shape, class tile_source>
+PTX_FN uint32_t gemm_loaded_height(const struct mk_tile *tile)
+{
+    return shape::splits ? shape::loaded_rows : gemm_height<shape, tile_source>(tile);
+}
+
+/* The first stage of K of a CTA that has half of all. */
+template <class shape>
+PTX_FN uint32_t gemm_first_stage(const struct gemm_operands *op, uint32_t rank)
+{
+    return shape::splits ? rank * op->stages_of_k : 0;
+}
+
 /* Calls `call` with an object of the shape for the layout that B has. */
 template <class shape, class function>
 PTX_FN void gemm_as_laid(const struct gemm_operands *op, const function &call)
@@ -488,13 +517,15 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
                         uint32_t full, const struct mk_tile *tile, int32_t slab, int32_t k,
                         int32_t step, uint32_t rank, uint32_t more)
 {
-    constexpr uint16_t everyone = (1 << shape::cluster) - 1;
-    constexpr int share = shape::tile_n / shape::cluster,
+    constexpr uint16_t everyone = (1 << shape::sharers) - 1;
+    constexpr int share = shape::tile_n / shape::sharers,
                   run = tile_source::two_runs || (tile_source::gates && shape::cluster == 1)
                             ? share / 2
                             : share;
     const CUtensorMap *map_b = source->b(op, tile);
-    uint32_t b = stage + shape::a_bytes + rank * (shape::b_bytes / shape::cluster);
+    if (shape::splits)
+        rank = 0;
+    uint32_t b = stage + shape::a_bytes + rank * (shape::b_bytes / shape::sharers);
     int32_t column = tile->col + rank * share,
             second = tile_source::two_runs ? source->second(tile) - run : 0;
     bool both = tile_source::two_runs;
@@ -518,13 +549,13 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
 #pragma unroll
             for (int j = 0; j < share / 64; j++) {
                 int32_t at = column + j * 64 + (j * 64 >= run ? second : 0);
-                if (shape::cluster > 1)
+                if (shape::sharers > 1)
                     ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, at, k, slab,
                                             everyone);
                 else
                     ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, at, k, slab);
             }
-        } else if (shape::cluster > 1) {
+        } else if (shape::sharers > 1) {
             ptx_tma_load_3d_cluster(b, map_b, full, k, column, slab, everyone);
         } else {
             ptx_tma_load_3d(b, map_b, full, k, column, slab);
@@ -552,12 +583,13 @@ template <class shape, class tile_source>
 PTX_FN struct gemm_a_load gemm_a_of(const struct gemm_operands *op, const struct gemm_a *a,
                                     const struct mk_tile *tile, uint32_t rank)
 {
-    const uint32_t height = gemm_height<shape, tile_source>(tile), row = tile->row + rank * height;
+    const uint32_t height = gemm_loaded_height<shape, tile_source>(tile),
+                   row = tile->row + (shape::splits ? 0 : rank * height);
     const uint32_t left = row < op->a_rows ? op->a_rows - row : 0;
     if (left >= height)
-        return {height < shape::tile_m ? &a->half : &a->whole,
-                height < shape::tile_m ? shape::a_bytes / 2 : shape::a_bytes};
-    if (op->a_rest < shape::tile_m && gemm_a_box<shape>(left) == op->a_rest)
+        return {height < shape::loaded_rows ? &a->half : &a->whole,
+                height < shape::loaded_rows ? shape::a_bytes / 2 : shape::a_bytes};
+    if (op->a_rest < shape::loaded_rows && gemm_a_box<shape>(left) == op->a_rest)
         return {&a->rest, shape::parts * op->a_rest * 128};
     return {left ? &a->whole : nullptr, left ? shape::a_bytes : 0};
 }
@@ -570,7 +602,9 @@ PTX_FN void gemm_load_a(const struct gemm_a_load *a, uint32_t stage, uint32_t fu
 #pragma unroll
     for (int part = 0; part < shape::parts; part++)
         ptx_tma_load_3d(stage + part * shape::a_part_bytes, a->map, full, k + part * step,
-                        tile->row + rank * gemm_height<shape, tile_source>(tile), tile->a_slab);
+                        tile->row +
+                            (shape::splits ? 0 : rank * gemm_height<shape, tile_source>(tile)),
+                        tile->a_slab);
 }
 
 /* A's scales of stage k of a tile go to its stage of the ring: the bytes of that, or the copies
@@ -624,6 +658,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     constexpr bool blocks = shape::products == GEMM_E4M3_BLOCKS;
     constexpr int32_t stage_step = gemm_steps<shape, tile_source>::stage;
     const int32_t part_step = gemm_steps<shape, tile_source>::part(source);
+    const uint32_t begin = gemm_first_stage<shape>(op, rank);
     struct gemm_scales scales = {};
     struct gemm_a_load a = {};
     struct mk_tile tile;
@@ -642,13 +677,13 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             uint32_t stage = shared + ahead * shape::stage_bytes,
                      full = pipeline_full<shape::stages>(ring.barriers, ahead);
             gemm_load_b<shape>(op, source, stage, full, &tile, source->b_slab(&tile),
-                               ahead * stage_step, part_step, rank,
+                               (begin + ahead) * stage_step, part_step, rank,
                                a.bytes + (blocks ? gemm_scales_bytes<shape>(&scales, ahead) : 0));
             if (blocks && tile_source::a_ahead)
                 gemm_load_scales<shape>(&scales, shared, ahead, full, ahead);
             if (tile_source::a_ahead && a.map)
-                gemm_load_a<shape, tile_source>(&a, stage, full, &tile, ahead * stage_step,
-                                                part_step, rank);
+                gemm_load_a<shape, tile_source>(&a, stage, full, &tile,
+                                                (begin + ahead) * stage_step, part_step, rank);
         }
     source->open();
     for (i = 0; source->next(i, &tile); i++) {
@@ -673,14 +708,14 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             uint32_t stage = shared + ring.at.stage * shape::stage_bytes,
                      full = pipeline_full<shape::stages>(ring.barriers, ring.at.stage);
             if (!begun)
-                gemm_load_b<shape>(op, source, stage, full, &tile, slab, k * stage_step, part_step,
-                                   rank,
+                gemm_load_b<shape>(op, source, stage, full, &tile, slab, (begin + k) * stage_step,
+                                   part_step, rank,
                                    a.bytes + (scaled ? gemm_scales_bytes<shape>(&scales, k) : 0));
             if (scaled && !(tile_source::a_ahead && begun))
                 gemm_load_scales<shape>(&scales, shared, ring.at.stage, full, k);
             if (a.map && !(tile_source::a_ahead && begun))
-                gemm_load_a<shape, tile_source>(&a, stage, full, &tile, k * stage_step, part_step,
-                                                rank);
+                gemm_load_a<shape, tile_source>(&a, stage, full, &tile, (begin + k) * stage_step,
+                                                part_step, rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
                 source->ahead(i, &tile);
@@ -706,14 +741,16 @@ PTX_FN void gemm_produce_stages(const struct gemm_operands *op, const tile_sourc
     constexpr int32_t stage_step = gemm_steps<shape, tile_source>::stage;
     const int32_t part_step = gemm_steps<shape, tile_source>::part(source);
     const struct gemm_a_load a = gemm_a_of<shape, tile_source>(op, source->a(tile), tile, rank);
+    const uint32_t begin = gemm_first_stage<shape>(op, rank);
     for (; k < end; k++) {
         pipeline_wait_empty<shape::stages>(ring->barriers, &ring->at, &op->watch, i);
         uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes,
                  full = pipeline_full<shape::stages>(ring->barriers, ring->at.stage);
-        gemm_load_b<shape>(op, source, stage, full, tile, source->b_slab(tile), k * stage_step,
-                           part_step, rank, a.bytes);
+        gemm_load_b<shape>(op, source, stage, full, tile, source->b_slab(tile),
+                           (begin + k) * stage_step, part_step, rank, a.bytes);
         if (a.map)
-            gemm_load_a<shape, tile_source>(&a, stage, full, tile, k * stage_step, part_step, rank);
+            gemm_load_a<shape, tile_source>(&a, stage, full, tile, (begin + k) * stage_step,
+                                            part_step, rank);
         pipeline_step<shape::stages>(&ring->at);
     }
 }
@@ -760,14 +797,13 @@ PTX_FN void gemm_produce_several(const struct gemm_operands *op, tile_source *so
 /* Starts the products of one stage: `blocks` x 64 rows of A with all columns of B. */
 template <class shape>
 PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t stage,
-                                uint32_t half, uint32_t accumulate)
+                                uint32_t half, uint32_t accumulate, uint32_t first_row)
 {
     constexpr uint32_t block_bytes = 64 * 128;
     static_assert(shape::b_kn != GEMM_B_EITHER, "gemm_as_laid tells");
     constexpr uint32_t b_step = shape::b_kn ? 16 * 128 : 32;
     uint32_t part = shape::parts == 2 ? half : 0;
-    uint64_t a =
-        wgmma_descriptor(stage + part * shape::a_part_bytes + shape::first_row(half) * 128, 0);
+    uint64_t a = wgmma_descriptor(stage + part * shape::a_part_bytes + first_row * 128, 0);
     uint64_t b = wgmma_descriptor(stage + shape::a_bytes + part * shape::b_part_bytes,
                                   shape::b_kn ? shape::box_bytes : 0);
     wgmma_fence();
@@ -886,7 +922,7 @@ PTX_FN void gemm_pass(const struct gemm_operands *op, tile_source *source, uint3
                 source->stored(i - 1, half);
         }
         __syncwarp(); /* no lane still waits for a phase that another one lets go */
-        pipeline_release<shape::stages, shape::cluster>(barriers, at->stage, threadIdx.x % 32);
+        pipeline_release<shape::stages, shape::sharers>(barriers, at->stage, threadIdx.x % 32);
         pipeline_step<shape::stages>(at);
     }
     if (threadIdx.x % 128 == 0)
@@ -924,11 +960,47 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
         ptx_bar_arrive(3, 256);
 }
 
+/* Where each CTA of the cluster has multiplied half of K: its second consumer gives its sums to the
+ * other CTA's first, thread by thread, which has the same rows; by stores that complete bytes of a
+ * barrier there, so that no fence is needed. i: tiles before. */
+template <class shape>
+PTX_FN void gemm_give(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
+                      uint32_t half, uint32_t rank, uint32_t i, uint64_t limit_ns)
+{
+    const uint32_t at = shared + shape::c_offset + shape::c_boxes * shape::box_bytes +
+                        threadIdx.x % 128 * 16,
+                   given = shared + shape::given_offset, taken = shared + shape::taken_offset;
+    if (half == 0) {
+        if (threadIdx.x % 128 == 0)
+            ptx_mbar_expect(given, shape::tile_n * 256);
+        if (i > 0 && threadIdx.x % 32 == 0) /* its lanes have read what came before */
+            ptx_mbar_arrive_at_release(taken, 1 - rank);
+        ptx_mbar_wait(given, i & 1, limit_ns);
+    } else if (i > 0) {
+        ptx_mbar_wait(taken, (i & 1) ^ 1, limit_ns);
+    }
+#pragma unroll
+    for (int j = 0; j < shape::tile_n / 8; j++) {
+        float *d = &sum[0][j * 4];
+        if (half == 0) {
+            uint4 v = ptx_load_shared_4(at + j * 2048);
+            d[0] += __uint_as_float(v.x);
+            d[1] += __uint_as_float(v.y);
+            d[2] += __uint_as_float(v.z);
+            d[3] += __uint_as_float(v.w);
+        } else {
+            ptx_store_async_4(at + j * 2048, given, 1 - rank, ptx_copy_4(d));
+        }
+    }
+    if (half == 0)
+        __syncwarp();
+}
+
 /* The last tiles may have fewer rows than a product, or none: whatever lies in their stages behind
  * these is multiplied, and stored by nobody. */
 template <class shape> PTX_FN void gemm_leave_rest(const struct gemm_operands *op, uint32_t shared)
 {
-    if (op->a_rest < shape::tile_m || op->a_rows % (shape::tile_m * shape::cluster))
+    if (op->a_rest < shape::loaded_rows || op->a_rows % (shape::tile_m * shape::cluster))
         for (uint32_t stage = 0; stage < shape::stages; stage++)
             ptx_shared_left(shared + stage * shape::stage_bytes, shape::a_bytes);
 }
@@ -937,7 +1009,7 @@ template <class shape> PTX_FN void gemm_leave_rest(const struct gemm_operands *o
 template <class shape, class tile_source>
 PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
                           struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
-                          const struct mk_tile *tile, uint32_t i, uint32_t half)
+                          const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t first_row)
 {
     const uint32_t stages_of_k = source->stages_of_k(op, tile),
                    later = stages_of_k > 2 ? 2 : stages_of_k - 1, lane = threadIdx.x % 32;
@@ -949,16 +1021,16 @@ PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
         if (i > 0 && k == later && threadIdx.x % 128 == 0)
             source->stored(i - 1, half);
         gemm_multiply_stage<shape>(sum, ring->shared + ring->at.stage * shape::stage_bytes, half,
-                                   k > 0);
+                                   k > 0, first_row);
         /* One stage's products stay under way while the one before is given back. */
         wgmma_wait<1>();
         if (k > 0)
-            pipeline_release<shape::stages, shape::cluster>(ring->barriers, previous, lane);
+            pipeline_release<shape::stages, shape::sharers>(ring->barriers, previous, lane);
         previous = ring->at.stage;
         pipeline_step<shape::stages>(&ring->at);
     }
     wgmma_wait<0>();
-    pipeline_release<shape::stages, shape::cluster>(ring->barriers, previous, lane);
+    pipeline_release<shape::stages, shape::sharers>(ring->barriers, previous, lane);
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++)
         wgmma_settle(sum[m]);
@@ -967,10 +1039,10 @@ PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
 /* The same by the loop for the layout that B has. Of two loops that begin with what the last tile
  * has left, ptxas lets no product run beside the next (C7515), hence the zeros. */
 template <class shape, class tile_source>
-PTX_FN void gemm_multiply_laid(const struct gemm_operands *op, tile_source *source,
-                               struct gemm_ring *ring,
-                               float (&sum)[shape::blocks][shape::tile_n / 2],
-                               const struct mk_tile *tile, uint32_t i, uint32_t half)
+PTX_FN void
+gemm_multiply_laid(const struct gemm_operands *op, tile_source *source, struct gemm_ring *ring,
+                   float (&sum)[shape::blocks][shape::tile_n / 2], const struct mk_tile *tile,
+                   uint32_t i, uint32_t half, uint32_t first_row)
 {
     if constexpr (shape::b_kn == GEMM_B_EITHER) {
 #pragma unroll
@@ -980,7 +1052,7 @@ PTX_FN void gemm_multiply_laid(const struct gemm_operands *op, tile_source *sour
                 sum[m][j] = 0;
     }
     gemm_as_laid<shape>(op, [&](auto laid) {
-        gemm_multiply<decltype(laid)>(op, source, ring, sum, tile, i, half);
+        gemm_multiply<decltype(laid)>(op, source, ring, sum, tile, i, half, first_row);
     });
 }
 
@@ -1024,16 +1096,19 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
                 gemm_sum_blocks<decltype(laid)>(op, source, &ring, sum, &tile, i, half);
             });
         else if constexpr (shape::half || shape::products == GEMM_E4M3_FAST)
-            gemm_multiply_laid<shape>(op, source, &ring, sum, &tile, i, half);
+            gemm_multiply_laid<shape>(op, source, &ring, sum, &tile, i, half,
+                                      shape::splits ? 64 * (half ^ rank) : shape::first_row(half));
         else
             gemm_promote<shape>(op, source, &ring, sum, &tile, i, own_half(), own_rank());
-        if (shape::parts == 2)
+        if constexpr (shape::splits)
+            gemm_give<shape>(sum, shared, half, rank, i, op->limit_ns);
+        else if (shape::joins)
             gemm_join<shape, tile_source>(sum, shared, half, i);
         if constexpr (shape::products == GEMM_E4M3_FAST || shape::products == GEMM_E4M3_EXACT)
             gemm_scale<shape>(source, sum, &tile, i, half, rank);
         source->template add<shape>(i, sum, own_half(), own_rank(), &ring);
         source->template epilogue<shape>(&tile, sum);
-        if ((shape::parts == 1 || half == 0) &&
+        if ((!shape::joins || half == 0) &&
             !source->template finish<shape>(i, sum, own_half(), own_rank())) {
             struct gemm_place place =
                 source->place(i, &tile, own_rank() * gemm_height<shape, tile_source>(&tile));
@@ -1091,8 +1166,12 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
             ptx_tensormap_prefetch(&op->b);
             ptx_tensormap_prefetch(&op->c);
             gemm_leave_rest<shape>(op, shared);
+            if constexpr (shape::splits) {
+                ptx_mbar_init(shared + shape::given_offset, 1);
+                ptx_mbar_init(shared + shape::taken_offset, 4);
+            }
             pipeline_init<shape::stages>(shape::barriers(shared),
-                                         8 * shape::cluster, /* consumer warps */
+                                         8 * shape::sharers, /* consumer warps */
                                          tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);
         }
         if (shape::cluster == 1)

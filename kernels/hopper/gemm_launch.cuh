@@ -10,6 +10,8 @@
  *       Tensor maps of its own beside those of struct gemm_operands; a kernel parameter.
  *   static constexpr bool fp24
  *       Kernels with partial sums of MK_FP24 are built too, for plans whose form asks for them.
+ *   static constexpr bool splits
+ *       There are kernels of MK_SPLIT_TILES.
  *   static constexpr bool several_shapes
  *       A kernel has the shapes of all tiles, as what depends on none of them is most of it.
  *   static constexpr uint32_t shared_bytes
@@ -57,7 +59,7 @@ static int gemm_describe(CUtensorMap *map, const void *base, const uint64_t exte
  * that a box of the latter has. 0, or what tensormap.h says. */
 template <class shape>
 static int gemm_describe_groups(CUtensorMap *map, const void *b, uint64_t n, uint64_t k,
-                                uint64_t groups, uint32_t columns = shape::tile_n / shape::cluster)
+                                uint64_t groups, uint32_t columns = shape::tile_n / shape::sharers)
 {
     const uint64_t nk[3] = {k, n, groups}, kn[3] = {n, k, groups};
     const uint32_t nk_box[2] = {shape::tile_k, columns}, kn_box[2] = {64, GEMM_TILE_K};
@@ -72,9 +74,9 @@ static int gemm_describe_a(struct gemm_a *a, struct gemm_operands *op, const voi
                            uint64_t rows, uint64_t slabs, uint64_t slab_stride, uint64_t from)
 {
     const uint64_t extent[3] = {k, rows, slabs};
-    constexpr uint32_t all = shape::tile_m, half = all / 2;
-    const uint32_t last = (uint32_t)((rows - from) % (all * shape::cluster)), /* of a tile */
-        height = halves && half % 64 == 0 && last <= half * shape::cluster ? half : all,
+    constexpr uint32_t all = shape::loaded_rows, half = all / 2;
+    const uint32_t last = (uint32_t)((rows - from) % (all * shape::sharers)), /* of a tile */
+        height = halves && half % 64 == 0 && last <= half * shape::sharers ? half : all,
                    left = last % height;
     const uint32_t whole[2] = {shape::tile_k, all}, halved[2] = {shape::tile_k, half},
                    rest[2] = {shape::tile_k, left ? gemm_a_box<shape>(left) : all};
@@ -191,9 +193,16 @@ using gemm_op_shapes = std::conditional_t<op::several_shapes, all, typename shap
 /* An operator's kernels of bf16: of a shape; and of a form, `call` with an object of its shape.
  * What else has kernels says the same of them (gemm_launch_fp8.cuh, gemm_launch_fp16.cuh). */
 template <class op> struct gemm_bf16_kernels {
+    /* Of a pair that splits K a kernel of its own: in one with the others it made these 3.5 us slower,
+     * of 26 with one row. Of both layouts where a kernel of one spills: they cost gemm_rs 2 us of 42. */
     template <class shape>
-    using shapes = gemm_op_shapes<
-        op, shape, gemm_shapes<void MK_GEMM_TILES(GEMM_OP_SHAPE) MK_FEW_ROWS_TILES(GEMM_OP_SHAPE)>>;
+    using splitting = std::conditional_t<op::several_shapes, typename shape::any_layout, shape>;
+    template <class shape>
+    using shapes =
+        std::conditional_t<shape::splits, splitting<shape>,
+                           gemm_op_shapes<op, shape,
+                                          gemm_shapes<void MK_GEMM_TILES(GEMM_OP_SHAPE)
+                                                          MK_FEW_ROWS_TILES(GEMM_OP_SHAPE)>>>;
 
     template <class shapes> static auto kernel()
     {
@@ -208,6 +217,15 @@ template <class op> struct gemm_bf16_kernels {
         return gemm_op_shape<op, rows, columns, cluster_, stages, boxes>(form, transposed, call);
         MK_GEMM_TILES(GEMM_OP_TRY)
         MK_FEW_ROWS_TILES(GEMM_OP_TRY)
+        if constexpr (op::splits)
+            if (form->number != MK_FP24) {
+#define GEMM_OP_SPLIT(rows, columns, cluster_, stages, boxes)                                      \
+    if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
+        return gemm_shape_as_laid<rows, columns, cluster_, stages, boxes, MK_BF16, GEMM_BF16>(     \
+            transposed, call);
+                MK_SPLIT_TILES(GEMM_OP_SPLIT)
+#undef GEMM_OP_SPLIT
+            }
 #undef GEMM_OP_TRY
         return -EINVAL;
     }

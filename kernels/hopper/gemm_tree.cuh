@@ -45,8 +45,8 @@ PTX_FN void gemm_sum_block(const struct gemm_operands *op, tile_source *source,
 #pragma unroll 1
     for (; *k < end; ++*k) {
         gemm_await_stage<shape>(op, source, ring, tile, i, half, *k);
-        gemm_multiply_stage<shape>(sum, ring->shared + ring->at.stage * shape::stage_bytes, half,
-                                   1);
+        gemm_multiply_stage<shape>(sum, ring->shared + ring->at.stage * shape::stage_bytes, half, 1,
+                                   shape::first_row(half));
         wgmma_wait<1>();
         if (*k > begin)
             pipeline_release<shape::stages, shape::cluster>(ring->barriers, previous,

@@ -124,8 +124,9 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const bool pass = w->kind == REDUCE_PASSED;
     /* of 64 rows the first consumer has all */
-    const uint32_t halves = p->tile_m == 64 ? 1 : 2, part = p->tile_m / p->cluster / halves,
-                   block = p->cluster == 2 ? blockIdx.x % 2 * 2 * part : 0;
+    const uint32_t halves = p->tile_m / p->cluster == 64 ? 1 : 2,
+                   part = p->tile_m / p->cluster / halves,
+                   block = p->cluster == 2 ? blockIdx.x % 2 * halves * part : 0;
     own->pace = pace_of(p, i, senders);
     for (uint32_t half = sender; half < halves; half += senders) {
         uint32_t first = block + half * part,

@@ -752,7 +752,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
 {
     const struct reduce_work *w = work(i);
     uint32_t within = threadIdx.x % 128 / 32 * FRAGMENT_ROWS; /* of 64 rows, the warp's first */
-    uint32_t row = (rank * 2 + half) * shape::blocks * 64 + within;
+    uint32_t row = (rank * (shape::joins ? 1 : 2) + half) * shape::blocks * 64 + within;
     uint32_t kind = __shfl_sync(0xffffffff, w->kind, 0);
     if (kind == GEMM_RS_OWN && !op::gathers)
         return false;
@@ -785,7 +785,8 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
                                              reduce_lane<op>());
             return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
         }
-        if (inside && shape::tile_m <= PLAN_MOST_NORM_ROWS && kind == GEMM_RS_JOINT) {
+        if (inside && shape::tile_m <= PLAN_MOST_NORM_ROWS && !shape::splits &&
+            kind == GEMM_RS_JOINT) {
             const struct joint_norm<op, struct reduce_work> norm = {
                 joint_norm_shared, w, row
             };
@@ -1008,7 +1009,7 @@ static int gemm_describe_slices(CUtensorMap *map, const void *b, uint64_t n, uin
 template <class op> struct reduce_on_gpu {
     typedef typename op::plan plan;
     typedef struct reduce_maps maps;
-    static constexpr bool fp24 = true;
+    static constexpr bool fp24 = true, splits = !op::cuts && !op::tree;
     static constexpr uint32_t shared_bytes = op::tree ? gemm_tree_shared_bytes() : 0;
     static_assert(!op::shared_code || CTA_LANES_VARY, "the operator's file says so");
     static constexpr bool of_all_blocks = op::shared_code, several_shapes = op::shared_code;
@@ -1044,7 +1045,7 @@ template <class op> struct reduce_on_gpu {
             err =
                 tensormap_bf16(&operands->c, l->arguments[MK_SPACE_ARG2], c, n, c_rows * n, c_box);
         operands->stages_of_k = operands->stages_of_slice =
-            (uint32_t)mk_ceil_div(k, shape::stage_k);
+            (uint32_t)mk_ceil_div(k, shape::stage_k * (shape::splits ? 2 : 1));
         return err;
     }
 

@@ -124,8 +124,9 @@ GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     /* of 64 rows the first consumer has all */
-    const uint32_t halves = p->tile_m == 64 ? 1 : 2, part = p->tile_m / p->cluster / halves,
-                   block = p->cluster == 2 ? blockIdx.x % 2 * 2 * part : 0,
+    const uint32_t halves = p->tile_m / p->cluster == 64 ? 1 : 2,
+                   part = p->tile_m / p->cluster / halves,
+                   block = p->cluster == 2 ? blockIdx.x % 2 * halves * part : 0,
                    parts = MK_TILE_PARTS / p->cluster / halves;
     const bool last = number_of(i + 1) >= p->tiles;
     for (uint32_t half = sender; half < halves; half += senders) {

@@ -133,6 +133,9 @@ void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, i
 void hopper_tma_store(const struct hopper_box *box, uint32_t src, enum hopper_reduction reduction);
 void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, int to_cluster,
                       uint32_t ranks);
+/* st.async: a thread's own bytes, to another CTA of its cluster */
+void hopper_store_async(uint32_t dst, const void *from, uint32_t bytes, uint32_t bar,
+                        uint32_t rank);
 void hopper_bulk_store(void *dst, uint32_t src, uint32_t bytes, enum hopper_reduction reduction,
                        enum hopper_number number);
 void hopper_bulk_commit(void);

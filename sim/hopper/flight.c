@@ -114,6 +114,32 @@ void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t ba
     load_into_all(t, &r, dst, bar, 16, to_cluster, ranks);
 }
 
+void hopper_store_async(uint32_t dst, const void *from, uint32_t bytes, uint32_t bar, uint32_t rank)
+{
+    struct hopper_thread *t = hopper_thread();
+    struct hopper_block *target = block_of_cluster(t->block, rank);
+    uint32_t variant = mutated(HOPPER_P_LOAD);
+    hopper_point();
+    if (variant == 1)
+        return;
+    dst += variant == 3 ? 128 : 0;
+    uint8_t *at = shared_at(target, dst, bytes, bytes, "an asynchronous store");
+    struct mbarrier *m = mbarrier_find(target, bar, "an asynchronous store's barrier");
+    if (access_late(t, at, bytes, ACCESS_WRITE, mbarrier_entry(target, m), m->phase + 1,
+                    hopper_where()))
+        hopper_stop();
+    const struct region of = {.rows = 1, .bytes = bytes, .row_bytes = bytes};
+    struct flight *f = flight_issue(t, &of, dst, bytes);
+    memcpy(f->data, variant == 2 ? (const uint8_t *)t : from, bytes);
+    f->region.run = f->data;
+    f->target = target;
+    f->grid = target->grid;
+    f->mbarrier = m;
+    f->phase = m->phase;
+    target->loads++;
+    hopper_point();
+}
+
 /* Some of the rows that are left. */
 static uint32_t portion(struct hopper *h, const struct flight *f)
 {

@@ -363,6 +363,9 @@ void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t
                   uint64_t where);
 int access_async(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind,
                  uint32_t entry, uint32_t clock, uint64_t where);
+/* The same through the generic proxy, but for ACCESS_ASYNC */
+int access_late(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind, uint32_t entry,
+                uint32_t clock, uint64_t where);
 
 /* shared.c */
 uint8_t *shared_at(struct hopper_block *b, uint32_t address, uint32_t bytes, uint32_t align,

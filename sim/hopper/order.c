@@ -34,12 +34,18 @@ void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t
 int access_async(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind,
                  uint32_t entry, uint32_t clock, uint64_t where)
 {
+    return access_late(t, p, bytes, kind | ACCESS_ASYNC, entry, clock, where);
+}
+
+int access_late(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind, uint32_t entry,
+                uint32_t clock, uint64_t where)
+{
     struct hopper *h = t->block->machine;
     if (!h->config.races || !shadow_has(&h->shadow, p))
         return 0;
     struct shadow_actor a;
     actor_of(t, &a);
-    struct shadow_event e = {entry, clock, where, (kind | ACCESS_ASYNC) & 15};
+    struct shadow_event e = {entry, clock, where, kind & 15};
     return shadow_access(&h->shadow, &a, &e, p, bytes) && h->failed;
 }
 

@@ -114,7 +114,8 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
     struct timed_world *w = r->world;
     /* on a GPU half of a gated tile's columns of B are the gate's */
     const int host = r->plan.problem.exec == MK_EXEC_HOST;
-    const uint32_t stage_k = 128 / op_factor_bytes(&r->plan.problem);
+    const uint32_t stage_k =
+        128 / op_factor_bytes(&r->plan.problem) * plan_parts_of_k(&r->plan.problem.tuning);
     uint32_t stages = (uint32_t)mk_ceil_div(o->k, stage_k) * (host && o->gate ? 2 : 1), slice = 0;
     uint32_t of_slice = w->pipeline.slice_stages ? w->pipeline.slice_stages : stages;
     double scatter = timed_scatter(w), stage = 0;

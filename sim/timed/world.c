@@ -257,7 +257,8 @@ static int world_make(struct timed_world *w)
     int unpaced = q->tuning.shots == 1 ? plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster
                                        : w->pipeline.straight;
     w->pace_rate = q->tuning.pace > 1 && !unpaced ? 512.0 / q->tuning.pace : 0;
-    w->tile = machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, q->tuning.cluster);
+    w->tile =
+        machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, plan_row_ctas(&q->tuning));
     w->peak = timed_peak(w->machine);
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
                          mk_role_coresident(split, MK_INTER_REDUCE));

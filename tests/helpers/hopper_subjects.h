@@ -9,7 +9,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
 
-enum { SUBJECTS = 29 };
+enum { SUBJECTS = 30 };
 
 /* One order of a subject, mutated or not; `sites` is told which places it came to. 0: all right;
  * else `text` says what is not. */
@@ -136,6 +136,18 @@ static inline int hopper_subject_cut(struct hopper_subject_run *r)
     c.problem.tuning.cluster = 2;
     c.problem.tuning.slices = 3;
     c.problem.tuning.split.ctas[MK_COMPUTE] = c.emulated = c.problem.sms = 6;
+    c.launches = 2;
+    return hopper_subject_world(r, &c);
+}
+
+/* Two CTAs that split K; more stages than the ring has, and two tiles of them. */
+static inline int hopper_subject_split_k(struct hopper_subject_run *r)
+{
+    const uint64_t shape[] = {100, 256, 840};
+    struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, 1, 2, shape, 20 * r->seed + 3);
+    c.problem.deterministic = 0;
+    c.problem.tuning = (struct mk_tuning){.split_k = 2, .shots = 1, .split.ctas = {2, 2}};
+    c.emulated = c.problem.sms = 2;
     c.launches = 2;
     return hopper_subject_world(r, &c);
 }
@@ -339,6 +351,8 @@ static inline int hopper_subject_run(struct hopper_subject_run *r)
         return hopper_subject_cut(r);
     case 27:
         return hopper_subject_norm_inside(r);
+    case 28:
+        return hopper_subject_split_k(r);
     default: /* consumers read scales that came before the launch */
         return hopper_subject_fp8_gemm(r, MK_OP_AG_GEMM, 0);
     }

@@ -210,7 +210,7 @@ def _block_begins(module, arguments, named):
     rows = x.reshape(-1, x.shape[-1])
     graded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (rows, weight, *(x.bias for x in linears)))
     bias = None if graded else biases  # the product's epilogue has no backward
-    if block.gate and not graded and (of.mode == "sequence" or len(rows) > 1):  # of one row cuBLAS's product by a vector is 1 % of a step faster
+    if block.gate and not graded and (of.mode == "sequence" or len(rows) > 32):  # of fewer cuBLAS's products of gate and up by themselves are 1 to 2 % of a step faster
         comm = of.comm if of.mode == "sequence" else of.comm.alone()
         hidden = operators.ag_gemm(rows, weight.t(), bias=bias, activation=block.gate, gated=True, comm=comm)
         block.hidden = hidden.reshape(*x.shape[:-2], x.shape[-2] * comm.world, hidden.shape[-1])

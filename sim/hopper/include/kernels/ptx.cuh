@@ -120,6 +120,8 @@ PTX_CALL(void, ptx_mbar_arrive_at, (uint32_t bar, uint32_t rank, HOPPER_AT),
          hopper_mbar_arrive_at(bar, rank, 0));
 PTX_CALL(void, ptx_mbar_arrive_at_release, (uint32_t bar, uint32_t rank, HOPPER_AT),
          hopper_mbar_arrive_at(bar, rank, 1));
+PTX_CALL(void, ptx_store_async_4, (uint32_t dst, uint32_t bar, uint32_t rank, uint4 v, HOPPER_AT),
+         hopper_store_async(dst, &v, 16, bar, rank));
 PTX_CALL(bool, ptx_mbar_try, (uint32_t bar, uint32_t parity, HOPPER_AT),
          return hopper_mbar_try(bar, parity) != 0);
 PTX_CALL(bool, ptx_mbar_test, (uint32_t bar, uint32_t parity, HOPPER_AT),
