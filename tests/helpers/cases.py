@@ -6,6 +6,7 @@ and nothing more: to import PyTorch takes 2 s of a core. Cases run in a process 
 """
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -31,6 +32,14 @@ def case(function):
 def scene(function):
     _scenes[function.__name__] = function
     return function
+
+
+@scene
+def program(path, *arguments):
+    """What `python3 PATH ARGUMENTS...` does: ranks(N, program, PATH, ARGUMENTS...) is mkernel.launch, but nothing that the first process has is imported again."""
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(path))
+    runpy.run_path(path, run_name="__main__")
 
 
 def run(command, status=0, **more):
