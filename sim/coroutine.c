@@ -46,15 +46,26 @@
  * few sets of each cache (a switch then takes three times as long). */
 #define SMALL_STACK_COLOUR 320u
 
-/* Lies at the low end of an unused stack. */
+/* Stacks of one mapping: an emulated GPU has thousands, and a mapping made and undone for each was a
+ * third of a short run. */
+#define STACKS_OF_A_MAPPING 64u
+
+/* Lies at the high end of an unused stack, which has been used, so that no page is touched for it. */
 struct free_stack {
     struct free_stack *next;
+};
+
+/* In the first page of a mapping. Its stacks follow, each with its guard page below. */
+struct stacks {
+    struct stacks *next;
+    uint32_t taken;
 };
 
 struct coroutine_pool {
     size_t bytes, page;
     struct free_stack *free;
-    uint8_t *small; /* NULL: each stack is a mapping */
+    struct stacks *stacks;
+    uint8_t *small; /* all stacks in one mapping; NULL: in those of `stacks` */
     size_t small_bytes, taken;
 };
 
@@ -185,18 +196,38 @@ int coroutine_overflowed(const struct coroutine *c)
     return 0;
 }
 
+static size_t coroutine_stacks_bytes(const struct coroutine_pool *pool)
+{
+    return pool->page + STACKS_OF_A_MAPPING * (pool->page + pool->bytes);
+}
+
 void coroutine_pool_destroy(struct coroutine_pool *pool)
 {
     if (!pool)
         return;
     if (pool->small)
         munmap(pool->small, pool->small_bytes);
-    while (pool->free) {
-        struct free_stack *stack = pool->free;
-        pool->free = stack->next;
-        munmap((uint8_t *)stack - pool->page, pool->bytes + pool->page);
+    while (pool->stacks) {
+        struct stacks *stacks = pool->stacks;
+        pool->stacks = stacks->next;
+        munmap(stacks, coroutine_stacks_bytes(pool));
     }
     free(pool);
+}
+
+static int coroutine_stacks_add(struct coroutine_pool *pool)
+{
+    struct stacks *stacks = mmap(NULL, coroutine_stacks_bytes(pool), PROT_NONE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stacks == MAP_FAILED)
+        return -ENOMEM;
+    if (mprotect(stacks, pool->page, PROT_READ | PROT_WRITE)) {
+        munmap(stacks, coroutine_stacks_bytes(pool));
+        return -ENOMEM;
+    }
+    stacks->next = pool->stacks;
+    pool->stacks = stacks;
+    return 0;
 }
 
 static void *coroutine_stack_take(struct coroutine_pool *pool)
@@ -206,19 +237,18 @@ static void *coroutine_stack_take(struct coroutine_pool *pool)
         return stack + pool->bytes <= pool->small + pool->small_bytes ? stack : NULL;
     }
     if (pool->free) {
-        struct free_stack *stack = pool->free;
-        pool->free = stack->next;
-        return stack;
+        uint8_t *end = (uint8_t *)(pool->free + 1);
+        pool->free = pool->free->next;
+        return end - pool->bytes;
     }
-    uint8_t *base = mmap(NULL, pool->bytes + pool->page, PROT_NONE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    if (base == MAP_FAILED)
+    if ((!pool->stacks || pool->stacks->taken == STACKS_OF_A_MAPPING) && coroutine_stacks_add(pool))
         return NULL;
-    if (mprotect(base + pool->page, pool->bytes, PROT_READ | PROT_WRITE)) {
-        munmap(base, pool->bytes + pool->page);
+    uint8_t *first = (uint8_t *)pool->stacks + 2 * pool->page;
+    uint8_t *stack = first + pool->stacks->taken * (pool->bytes + pool->page);
+    if (mprotect(stack, pool->bytes, PROT_READ | PROT_WRITE))
         return NULL;
-    }
-    return base + pool->page;
+    pool->stacks->taken++;
+    return stack;
 }
 
 int coroutine_create(struct coroutine **out, struct coroutine_pool *pool)
@@ -249,8 +279,8 @@ void coroutine_destroy(struct coroutine *c)
 #ifdef WITH_TSAN
     __tsan_destroy_fiber(c->fiber);
 #endif
-    struct free_stack *stack = (struct free_stack *)(void *)c->stack;
     if (!c->pool->small) {
+        struct free_stack *stack = (struct free_stack *)(void *)(c->stack + c->pool->bytes) - 1;
         stack->next = c->pool->free;
         c->pool->free = stack;
     }

@@ -336,7 +336,12 @@ static int world_make_world(struct sim_world *w, char *error, size_t size)
     w->per_rank = 2 * w->ctas + 3;
     w->actors = w->world * w->per_rank + (w->hopper ? 1 : 0); /* the machine is the last */
     w->priorities = malloc(w->actors * sizeof *w->priorities);
-    return w->priorities ? 0 : -ENOMEM;
+    w->actor = malloc(w->actors * sizeof *w->actor);
+    if (!w->priorities || !w->actor)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < w->world * w->per_rank; i++)
+        w->actor[i] = (struct sim_actor){&w->ranks[i / w->per_rank], i % w->per_rank};
+    return 0;
 }
 
 int sim_world_run(const struct sim_world_config *config, struct sim_world_result *result)
@@ -368,6 +373,7 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
     free(w.reference.memory);
     failure_case_close(&w.failure);
     free(w.priorities);
+    free(w.actor);
     coroutine_pool_destroy(w.own_pool);
     return w.error;
 }

@@ -6,14 +6,9 @@
 
 enum { PROXY, FABRIC, HOST, SINGLES };
 
-struct actor {
-    struct sim_world_rank *rank;
-    uint32_t number; /* among its rank's actors */
-};
-
-static struct actor world_schedule_actor_of(struct sim_world *w, uint32_t id)
+static int world_schedule_failed(const struct sim_world *w)
 {
-    return (struct actor){&w->ranks[id / w->per_rank], id % w->per_rank};
+    return w->result->failure.kind != MK_FAIL_NONE;
 }
 
 static int world_schedule_mute(const struct sim_world *w, const struct sim_cta *c)
@@ -46,9 +41,9 @@ static int world_schedule_ready(struct sim_world *w, uint32_t id)
 {
     if (world_schedule_is_machine(w, id))
         return w->machine_runs;
-    struct actor a = world_schedule_actor_of(w, id);
+    struct sim_actor a = w->actor[id];
     struct sim_world_rank *r = a.rank;
-    int failed = r->rank.failed(r);
+    int failed = world_schedule_failed(w);
     if (w->dropped && sim_world_dropped(w, r->plan.problem.topo.rank))
         return 0;
     if (a.number < w->ctas) {
@@ -73,7 +68,7 @@ static uint64_t world_schedule_due(struct sim_world *w, uint32_t id)
 {
     if (world_schedule_is_machine(w, id))
         return SIM_NEVER;
-    struct actor a = world_schedule_actor_of(w, id);
+    struct sim_actor a = w->actor[id];
     struct sim_world_rank *r = a.rank;
     if (sim_world_dropped(w, r->plan.problem.topo.rank))
         return SIM_NEVER;
@@ -142,7 +137,7 @@ static void world_schedule_step(struct sim_world *w, uint32_t id)
         world_schedule_step_machine(w);
         return;
     }
-    struct actor a = world_schedule_actor_of(w, id);
+    struct sim_actor a = w->actor[id];
     struct sim_world_rank *r = a.rank;
     w->last = id;
     w->steps++;
@@ -173,23 +168,33 @@ static int world_schedule_starved(const struct sim_world *w, uint32_t id)
            past / w->starved_step < w->starved_count;
 }
 
-/* One of the ready actors, all equally likely but those that are starved; w->actors where none
- * is. */
-static uint32_t world_schedule_draw(struct sim_world *w)
+/* The first ready actor from `first` on; w->actors where none is. */
+static uint32_t world_schedule_ready_from(struct sim_world *w, uint32_t first)
 {
-    for (uint32_t tries = 0; tries < 4 * w->actors; tries++) {
-        uint32_t id = sim_random_below(&w->random, w->actors);
-        if (w->strategy == SIM_STARVE && world_schedule_starved(w, id) &&
-            sim_random_below(&w->random, 256))
-            continue;
-        if (world_schedule_ready(w, id))
-            return id;
-    }
-    uint32_t first = sim_random_below(&w->random, w->actors);
     for (uint32_t i = 0; i < w->actors; i++)
         if (world_schedule_ready(w, (first + i) % w->actors))
             return (first + i) % w->actors;
     return w->actors;
+}
+
+/* One of the ready actors, all equally likely but those that are starved; w->actors where none
+ * is. Where many draws were in vain, all are asked once: if none is ready, draws go on without
+ * asking (a seed's numbers stay the same). */
+static uint32_t world_schedule_draw(struct sim_world *w)
+{
+    int none = 0;
+    for (uint32_t tries = 0; tries < 4 * w->actors; tries++) {
+        if (tries == w->actors / 2)
+            none = world_schedule_ready_from(w, 0) == w->actors;
+        uint32_t id = sim_random_below(&w->random, w->actors);
+        if (w->strategy == SIM_STARVE && world_schedule_starved(w, id) &&
+            sim_random_below(&w->random, 256))
+            continue;
+        if (!none && world_schedule_ready(w, id))
+            return id;
+    }
+    uint32_t first = sim_random_below(&w->random, w->actors);
+    return none ? w->actors : world_schedule_ready_from(w, first);
 }
 
 /* The ready actor of the highest priority; now and then one gets another. After Burckhardt et al.,
@@ -246,7 +251,7 @@ static int world_schedule_everything_ended(const struct sim_world *w)
         const struct sim_world_rank *r = &w->ranks[rank];
         if (sim_world_dropped(w, rank))
             continue;
-        if (r->busy || (!w->result->failure.kind && r->launch < w->config.launches))
+        if (r->busy || (!world_schedule_failed(w) && r->launch < w->config.launches))
             return 0;
     }
     return 1;

@@ -59,6 +59,11 @@ enum sim_strategy { SIM_UNIFORM, SIM_STICKY, SIM_STARVE, SIM_PRIORITIES, SIM_STR
 struct hopper;
 struct emulated_rank;
 
+struct sim_actor {
+    struct sim_world_rank *rank;
+    uint32_t number; /* among its rank's actors */
+};
+
 struct sim_world {
     struct sim_world_config config;
     struct hopper *hopper; /* the GPUs, where kernels are emulated; then ranks have no CTAs */
@@ -83,6 +88,7 @@ struct sim_world {
     uint32_t last;                                      /* actor of the last step */
     uint32_t starved_from, starved_step, starved_count; /* an arithmetic sequence of actors */
     uint32_t *priorities;
+    struct sim_actor *actor; /* of each id: a division is dear where it is asked for all the time */
 };
 
 /* world.c */

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs test programs and adds up what cmocka says. Usage: run.sh PROGRAM...
 # JOBS of them run at a time (default: one a core, 4 at most). A comment's line of its own, in the script or in tests/PROGRAM.c, changes
-# that: `ALONE` runs after the others with nothing beside it, since it holds the product to short times; `WAITS` takes next to no
-# time of a core and runs beside the others, one at a time. Each gets LIMIT seconds (default 300), or what its `LIMIT=` says, likewise;
+# that: `ALONE` runs after the others with nothing beside it, since it holds the product to short times; `WAITS` mostly waits
+# and runs beside the others, one at a time. Each gets LIMIT seconds (default 300), or what its `LIMIT=` says, likewise;
 # its whole output is in PROGRAM.log.
 # Ends in "N passed, N failed, N skipped"; exit 1 where anything failed.
 set -u

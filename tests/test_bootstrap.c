@@ -1,4 +1,5 @@
 /* Ranks that join get from every collective what each of them gave, and leave nothing behind. */
+/* WAITS */
 #include "tests/helpers/job.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* Any part of a communicator may fail on one rank: every rank ends with the same sentence and
  * closes at once. */
+/* WAITS */
 #include "tests/helpers/comm_job.h"
 
 static void no_gpu(uint32_t rank, struct mk_config *config)

@@ -1,6 +1,7 @@
 /* Form (a) of the host executor: ranks as processes that share their node's heaps compute the right
  * product launch after launch, and when one of them hangs or dies the others end in time with the
  * sentence that says so. */
+/* WAITS */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* `mkernel sweep --hosts FILE` starts its ranks by ssh, ends them all where one is lost or somebody
  * presses Ctrl-C, and tells nobody the job's token. ssh is a script here, which runs what it is
  * given on this machine, as sshd would on another. */
+/* WAITS */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* A running job publishes its progress words: the live viewer says what each CTA does, follows a
  * wait to the rank that all others wait for, and names a rank that was stopped in a real run. A job
  * without a place to publish runs all the same, and nothing is left behind. */
+/* WAITS */
 #include "tests/helpers/live_stage.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@ import sys
 import torch
 import mkernel
 from mkernel._blocks import gate_of
-from cases import Skip, case, free_port, main, ranks, refuses, run, says, scene
+from cases import Skip, case, free_port, main, program, ranks, refuses, run, says, scene
 from torch_model import DIM, H, HEADS, INNER, KV, MLP, WORDS, Attention, Model, Norm, routed
 from torch_ranks import end, gathered, near, start
 
@@ -452,18 +452,17 @@ def models_of_transformers_are_the_whole_ones():
 def the_script_that_measures_a_model_runs_on_cpus():
     if importlib.util.find_spec("transformers") is None:
         raise Skip("this Python has no transformers")
-    def command(ranks):
-        return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--master-port", str(free_port()), "docs/examples/model.py", "--no-compile"]
-
-    said = run([*command("2"), "--layers", "1", "--only", "prefill 16|decode 3|train"])
+    script = "docs/examples/model.py", "--no-compile", "--layers", "1"
+    said = run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), *script,
+                "--only", "prefill 16|decode 3|train"])
     for title in ("prefill 16", "decode 3", "train 16"):
         lines = [line for line in said.splitlines() if line.startswith(title)]
         assert len(lines) == (2 if title == "decode 3" else 3) and all("tokens/s" in line and "error" in line for line in lines), said
     says(said, "% in operators", "x in turn", "x DTensor")
-    said = run([*command("2"), "--model", "qwen3-moe", "--layers", "1", "--only", "decode 3", "--norms"])
+    said = ranks(2, program, *script, "--model", "qwen3-moe", "--only", "decode 3", "--norms")[0]
     says(said, "decode 3       mkernel", "decode 3       one launch", "decode 3       norm behind", "decode 3       own norms", "decode 3       DTensor")
-    said = run([*command("1"), "--layers", "1", "--only", "prefill 16", "--budget", "1"])
-    says(said, "prefill 16: left out, no time left of 1 s")
+    said = ranks(1, program, *script, "--only", "prefill 16", "--budget", "0")[0]
+    says(said, "prefill 16: left out, no time left of 0 s")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@ import os
 import re
 import sys
 import tempfile
+import unittest.mock
 
 import torch
 import torch.distributed as dist
 import mkernel
-from cases import case, environment, free_port, main, ranks, refuses, run, says, scene
+from cases import case, environment, free_port, main, program, ranks, refuses, run, says, scene
 from torch_ranks import LATE, bf16, end, gathered, near, start
 
 TUTORIAL = "docs/examples/tutorial.py"
@@ -391,17 +392,20 @@ def the_tutorial_runs_under_torchrun():
     says(run([sys.executable, "-m", "mkernel.launch", "-n", "2", TUTORIAL, "--numpy"]), "tutorial: rank 1 of 2 done")
 
 
+def without_gpus():
+    return unittest.mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="")
+
+
 @case
 def what_bench_sets_a_moe_beside_computes_what_it_says():
     """The baselines check their results themselves; without a GPU their times mean nothing."""
-    launch = [sys.executable, "-m", "mkernel.launch", "-n", "2"]  # torchrun is a process more that imports PyTorch
     for script, words, options in (
         ("ffn", ("product", "second", "comm", "back", "in_turn"), ("--skew", "1.2", "--b-nk")),
         ("ffn", ("product", "second", "comm", "back", "in_turn"), ("--routing", "none")),
         ("dispatch_gemm", ("product", "comm", "in_turn"), ("--routing", "one")),
     ):
-        said = run([*launch, f"experiments/baselines/torch_moe_{script}.py", *options, "24,32,16,6,3", "40,32,16,4,2"],
-                   env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        with without_gpus():
+            said = "".join(ranks(2, program, f"experiments/baselines/torch_moe_{script}.py", *options, "24,32,16,6,3", "40,32,16,4,2"))
         for shape in ("24,32,16,6,3", "40,32,16,4,2"):
             lines = re.findall(rf"^{shape},([a-z_]+),([\d.]+),([\d.]+),([\d.]+)$", said, re.M)
             assert sorted(line[0] for line in lines) == sorted(words), said
@@ -410,8 +414,8 @@ def what_bench_sets_a_moe_beside_computes_what_it_says():
 
 @case
 def what_a_norm_behind_gemm_ar_is_set_beside_computes_what_it_says():
-    command = [sys.executable, "-m", "mkernel.launch", "-n", "2", "experiments/baselines/torch_norm.py", "64,32", "1", "5"]
-    said = run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    with without_gpus():
+        said = "".join(ranks(2, program, "experiments/baselines/torch_norm.py", "64,32", "1", "5"))
     for rows in (1, 5):
         ways = re.findall(rf"^{rows},64,32 (\S+) +[\d.]+ us \([\d.]+ \.\. [\d.]+\)$", said, re.M)
         assert ways == ["gemm_ar+norm", "gemm_ar", "NCCL"], said

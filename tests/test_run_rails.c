@@ -2,6 +2,7 @@
  * fabric, moves not a byte more than over one, and leaves each device its share; `mkernel run` says
  * which they are. Where one of the two fails or goes silent, the job ends in time, and names the
  * operator, who misses what, and the device. */
+/* WAITS */
 #include "tests/helpers/launch.h"
 
 #include <setjmp.h>

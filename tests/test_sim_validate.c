@@ -1,5 +1,6 @@
 /* `mkernel calibrate` and `mkernel sim --validate` say what is wrong with a table or a machine
  * before anything starts, count what they leave out, and their figures are those of the rows. */
+/* WAITS */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>

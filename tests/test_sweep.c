@@ -1,6 +1,7 @@
 /* `mkernel sweep` measures what it was asked for, each job once, whatever ends it in between; what
  * fails is in the results with its sentence; and what cannot be is refused before anything
  * starts. */
+/* WAITS */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* `mkernel sweep` under a launcher is one job of all its ranks: each runs its part of every point,
  * rank 0 has the results, and nobody is left behind where one is lost. `mkernel bench collective`
  * is a sweep of its own making. */
+/* WAITS */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* In a real terminal the viewer shows what it dumps, follows a resize, stops and comes back, and
  * gives the terminal back on every way out; where there is none, or a poor one, it says a sentence
  * and ends in status 2. */
+/* WAITS */
 #include "tests/helpers/tui_stage.h"
 
 #include "tests/helpers/command.h"

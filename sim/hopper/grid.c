@@ -175,7 +175,7 @@ static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t 
         w->block = b;
         w->number = i;
         w->lanes = lanes;
-        w->runs = w->ended = 0;
+        w->runs = w->ended = w->polls = 0;
         w->registers = b->registers;
     }
     b->registers = 0; /* all dealt out */

@@ -235,42 +235,50 @@ static uint64_t word_at(const void *p, uint32_t bytes)
     return v;
 }
 
-/* Wakes the threads that are due. How many. */
-static inline __attribute__((always_inline)) uint32_t wake_due(struct hopper *h,
-                                                               int (*due)(struct hopper_thread *t))
+/* Wakes those of a block's polling threads whose word has changed, or all of them. How many. */
+static uint32_t wake_pollers(struct hopper_block *b, int all)
 {
     uint32_t woken = 0;
-    for (uint32_t r = 0; r < h->config.ranks; r++)
-        for (uint32_t i = 0; i < h->config.sms; i++) {
-            struct hopper_block *b = &h->ranks[r].blocks[i];
-            for (uint32_t n = 0; b->grid && n < b->threads; n++)
-                if (due(&b->thread[n])) {
-                    thread_wake(&b->thread[n]);
-                    woken++;
-                }
+    for (uint32_t n = 0; b->grid && n < b->warps; n++)
+        for (uint32_t left = b->warp[n].polls; left; left &= left - 1) {
+            struct hopper_thread *t = &b->thread[32 * n + (uint32_t)__builtin_ctz(left)];
+            if (!all && word_at(t->poll, t->poll_bytes) == t->polled)
+                continue;
+            thread_wake(t);
+            woken++;
         }
     return woken;
 }
 
-static int polls(struct hopper_thread *t)
+static uint32_t wake_tries(struct hopper_block *b)
 {
-    return t->state == THREAD_POLL;
-}
-
-static int polls_changed(struct hopper_thread *t)
-{
-    return polls(t) && word_at(t->poll, t->poll_bytes) != t->polled;
-}
-
-static int tries(struct hopper_thread *t)
-{
-    return t->state == THREAD_MBARRIER && (t->tried = 1);
+    uint32_t woken = 0;
+    for (uint32_t n = 0; b->grid && n < b->threads; n++)
+        if (b->thread[n].state == THREAD_MBARRIER) {
+            b->thread[n].tried = 1;
+            thread_wake(&b->thread[n]);
+            woken++;
+        }
+    return woken;
 }
 
 static uint32_t scan_pollers(struct hopper *h, int all)
 {
+    uint32_t woken = 0;
     h->since_scan = 0;
-    return h->pollers ? wake_due(h, all ? polls : polls_changed) : 0;
+    for (uint32_t r = 0; h->pollers && r < h->config.ranks; r++)
+        for (uint32_t i = 0; i < h->config.sms; i++)
+            woken += wake_pollers(&h->ranks[r].blocks[i], all);
+    return woken;
+}
+
+static uint32_t scan_tries(struct hopper *h)
+{
+    uint32_t woken = 0;
+    for (uint32_t r = 0; h->config.tries_end && r < h->config.ranks; r++)
+        for (uint32_t i = 0; i < h->config.sms; i++)
+            woken += wake_tries(&h->ranks[r].blocks[i]);
+    return woken;
 }
 
 int hopper_step(struct hopper *h)
@@ -314,7 +322,7 @@ int hopper_tick(struct hopper *h)
         *h->now += h->jump;
         h->jump = h->jump < 500000000 ? h->jump * 2 : 1000000000;
     }
-    return scan_pollers(h, 1) + (h->config.tries_end ? wake_due(h, tries) : 0) > 0;
+    return scan_pollers(h, 1) + scan_tries(h) > 0;
 }
 
 int hopper_run(struct hopper *h)
@@ -346,7 +354,7 @@ void hopper_drop(struct hopper *h, uint32_t rank)
             b->thread[n].state = THREAD_STOPPED;
         }
         for (uint32_t n = 0; b->grid && n < b->warps; n++) {
-            b->warp[n].runs = 0;
+            b->warp[n].runs = b->warp[n].polls = 0;
             if (b->warp[n].ready)
                 warp_idle(&b->warp[n]);
             unit_idle(&b->warp[n]);

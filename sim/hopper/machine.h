@@ -106,9 +106,9 @@ enum { PRODUCTS = 128, ACCUMULATORS = 8 };
 
 struct hopper_warp {
     struct hopper_block *block;
-    uint32_t number, lanes; /* lanes: mask of those that there are */
-    uint32_t runs, ended;   /* masks */
-    uint32_t ready, unit;   /* 1 + place in the machine's lists; 0: not in it */
+    uint32_t number, lanes;      /* lanes: mask of those that there are */
+    uint32_t runs, ended, polls; /* masks; the last of those in THREAD_POLL */
+    uint32_t ready, unit;        /* 1 + place in the machine's lists; 0: not in it */
     uint32_t registers;
     struct product *products;  /* ring of PRODUCTS; NULL until the first */
     uint32_t formed, executed; /* products that all lanes have issued, and done */

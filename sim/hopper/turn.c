@@ -71,8 +71,10 @@ void thread_wake(struct hopper_thread *t)
 {
     struct hopper_warp *w = t->warp;
     struct hopper *h = t->block->machine;
-    if (t->state == THREAD_POLL)
+    if (t->state == THREAD_POLL) {
         h->pollers--;
+        w->polls &= ~(1u << t->lane);
+    }
     t->state = THREAD_RUNS;
     w->runs |= 1u << t->lane;
     list_add(h->ready, &h->ready_count, w, &w->ready);
@@ -81,8 +83,10 @@ void thread_wake(struct hopper_thread *t)
 void hopper_wait(struct hopper_thread *t, enum thread_state state)
 {
     t->state = state;
-    if (state == THREAD_POLL)
+    if (state == THREAD_POLL) {
         t->block->machine->pollers++;
+        t->warp->polls |= 1u << t->lane;
+    }
     t->warp->runs &= ~(1u << t->lane);
     coroutine_yield();
 }

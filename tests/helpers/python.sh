@@ -23,5 +23,7 @@ if [ -z "$python" ]; then
 fi
 # A test of its own folder: two files of cases may run at once.
 rm -rf "$folder" && mkdir -p "$folder" && "$python" -m zipfile -e "$wheel" "$folder" || exit 1
+# One thread of PyTorch's a rank, as torchrun has it: threads of several ranks that wait for each other take the others' cores.
+export OMP_NUM_THREADS=1
 unset MKERNEL_LIBRARY RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 PYTHONPATH=$PWD/$folder:$PWD/tests/helpers MK_WHEEL=$wheel exec "$python" -u "$file" "$@"

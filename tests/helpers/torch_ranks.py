@@ -2,6 +2,7 @@
 import os
 
 import torch
+import torch._inductor.compile_fx  # 2 s of a core, in the first process; else in each rank that compiles, or has an optimizer
 import torch.distributed as dist
 import mkernel
 

@@ -1,5 +1,6 @@
 # Virtual machines with soft-RoCE, for tests; to be sourced by bash. A node is a QEMU without KVM (which may be there and hang),
-# with the host's root read-only and $vm_work, a folder of this run, at the same paths as here.
+# with the host's root read-only and $vm_work, a folder of this run, at the same paths as here. (no_timer_check: on a busy machine the
+# kernel else misses its first ticks and panics.)
 #   vm_open WORK BOOT         WORK is made; BOOT holds what image.sh made
 #   vm_boot NODE SECONDS ARG  starts node 0, 1, ...; SECONDS until it is killed; ARG: QEMU's netdev
 #   vm_ready NODE SECONDS     waits until it takes commands
@@ -60,7 +61,7 @@ vm_boot() {
     nice -n 5 timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg -cpu max -smp "${VM_CPUS:-1}" -m 768 \
         -nodefaults -no-user-config -display none -no-reboot -chardev "pipe,id=monitor,path=$path.monitor" -mon chardev=monitor \
         -kernel "$vm_image/vmlinuz" -initrd "$vm_image/initramfs" \
-        -append "console=ttyS0 loglevel=5 panic=-1 random.trust_cpu=on mitigations=off node=$node work=$vm_work" \
+        -append "console=ttyS0 loglevel=5 panic=-1 random.trust_cpu=on mitigations=off no_timer_check node=$node work=$vm_work" \
         -serial "file:$path.console" -chardev "pipe,id=agent,path=$path" -serial chardev:agent \
         -netdev "$netdev" -device "virtio-net-pci,id=card,netdev=net,host_mtu=4200,mac=52:54:00:77:00:0$((node + 1))" \
         -fsdev local,id=host,path=/,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=host,mount_tag=host \
