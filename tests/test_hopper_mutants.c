@@ -24,8 +24,9 @@ static const struct {
     uint32_t most;
 } equivalent[] = {
     /* the producer's warp, or a consumer's, comes together again: nothing is ordered by it; and
-     * in gemm_pass a lane would have to be two phases of a stage behind its warp's first */
-    {"gemm.cuh", HOPPER_P_SYNCWARP, 3},
+     * in gemm_pass a lane would have to be two phases of a stage behind its warp's first; behind
+     * gemm_give all lanes meet where the tile is stored or sent, before the next is asked for */
+    {"gemm.cuh", HOPPER_P_SYNCWARP, 4},
     {"moe_ffn.cuh", HOPPER_P_SYNCWARP, 1},
     {"moe_ffn_fp8.cu", HOPPER_P_SYNCWARP, 1},
     {"attention.cuh", HOPPER_P_SYNCWARP, 1},
