@@ -51,6 +51,20 @@ static void check_global(struct hopper_thread *t, const struct region *r, uint32
 
 /* ---- loads ---- */
 
+/* Of what lands in the target's shared memory and then completes its bytes of the barrier. */
+static struct flight *load_issue(struct hopper_thread *t, const struct region *r,
+                                 struct hopper_block *target, uint32_t dst, struct mbarrier *m,
+                                 uint32_t data)
+{
+    struct flight *f = flight_issue(t, r, dst, data);
+    f->target = target;
+    f->grid = target->grid;
+    f->mbarrier = m;
+    f->phase = m->phase;
+    target->loads++;
+    return f;
+}
+
 static void load_into(struct hopper_thread *t, const struct region *r, struct hopper_block *target,
                       uint32_t dst, uint32_t bar, uint32_t align)
 {
@@ -64,12 +78,7 @@ static void load_into(struct hopper_thread *t, const struct region *r, struct ho
     if (access_async(t, at, r->bytes, ACCESS_WRITE | ACCESS_SHARED, entry, clock, hopper_where()))
         hopper_stop();
     check_global(t, r, 0, entry, clock);
-    struct flight *f = flight_issue(t, r, dst, 0);
-    f->target = target;
-    f->grid = target->grid;
-    f->mbarrier = m;
-    f->phase = m->phase;
-    target->loads++;
+    load_issue(t, r, target, dst, m, 0);
     hopper_point();
 }
 
@@ -129,14 +138,9 @@ void hopper_store_async(uint32_t dst, const void *from, uint32_t bytes, uint32_t
                     hopper_where()))
         hopper_stop();
     const struct region of = {.rows = 1, .bytes = bytes, .row_bytes = bytes};
-    struct flight *f = flight_issue(t, &of, dst, bytes);
+    struct flight *f = load_issue(t, &of, target, dst, m, bytes);
     memcpy(f->data, variant == 2 ? (const uint8_t *)t : from, bytes);
     f->region.run = f->data;
-    f->target = target;
-    f->grid = target->grid;
-    f->mbarrier = m;
-    f->phase = m->phase;
-    target->loads++;
     hopper_point();
 }
 
