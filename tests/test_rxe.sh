@@ -69,12 +69,18 @@ ranks() {
 patience='retry() { for i in $(seq 40); do "$@" && return; sleep 0.25; done 2>/dev/null; "$@"; }'
 run="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,16,128 --iters 3 --check --timeout 60"
 
+# Both nodes, until they reach each other; where they do not, what they said is shown and they are started once more.
 check_boot() {
-    local wire=$vm_work/wire
-    vm_boot 0 $life "stream,id=net,server=on,addr.type=unix,addr.path=$wire"
-    for _ in $(seq 100); do [ -S "$wire" ] && break; sleep 0.1; done
-    vm_boot 1 $life "stream,id=net,server=off,addr.type=unix,addr.path=$wire"
-    vm_ready 0 200 && vm_ready 1 100 && both 20 "ip -br addr show eth0; rdma link show rxe0/1 | grep ACTIVE" "rdma link show rxe0/1 | grep ACTIVE"
+    local wire=$vm_work/wire refused="exec 3<>/dev/tcp/10.77.0.1/1" # nobody listens at port 1, which only a node that is reached can say
+    for _ in 1 2 3; do
+        vm_boot 0 $life "stream,id=net,server=on,addr.type=unix,addr.path=$wire"
+        vm_listens "$wire" && vm_boot 1 $life "stream,id=net,server=off,addr.type=unix,addr.path=$wire" && vm_ready 0 200 && vm_ready 1 100 &&
+            both 20 "ip -br addr show eth0; rdma link show rxe0/1 | grep ACTIVE" "rdma link show rxe0/1 | grep ACTIVE; ($refused) 2>&1 | grep 'Connection refused'" && return
+        vm_consoles
+        vm_close
+        rm -f "$wire"
+    done
+    return 1
 }
 
 # Its own timeout of 67 ms is shorter than an acknowledgement takes here, and rxe of Linux 6.1 breaks a QP that resends early.

@@ -3,6 +3,7 @@
 # kernel else misses its first ticks and panics.)
 #   vm_open WORK BOOT         WORK is made; BOOT holds what image.sh made
 #   vm_boot NODE SECONDS ARG  starts node 0, 1, ...; SECONDS until it is killed; ARG: QEMU's netdev
+#   vm_listens PATH           waits until a node listens at this Unix socket; another that comes sooner is refused, and has no network
 #   vm_ready NODE SECONDS     waits until it takes commands
 #   vm_start NODE SECONDS COMMAND    starts a command there; its number is in $vm_job
 #   vm_wait JOB               waits for it; returns its status, 124 when it ran too long; its output is in $vm_work/JOB.out
@@ -12,7 +13,7 @@
 #   vm_close                  ends all nodes
 #   vm_missing                status 77, and a word, where this machine cannot run them
 vm_jobs=0
-declare -A vm_pid vm_pipe vm_limit
+declare -A vm_pid vm_listener vm_pipe vm_limit
 
 vm_open() {
     mkdir -p "$1"
@@ -69,6 +70,17 @@ vm_boot() {
         >"$path.qemu" 2>&1 </dev/null &
     vm_pid[$node]=$!
     vm_listen "$node" &
+    vm_listener[$node]=$!
+}
+
+# The file is there before anybody listens; of /proc/net/unix's flags 10000 says that one does.
+vm_listens() {
+    for _ in $(seq 300); do
+        awk -v path="$1" '$4 == "00010000" && $8 == path {found = 1} END {exit !found}' /proc/net/unix && return
+        sleep 0.1
+    done
+    echo "nobody listens at $1"
+    return 1
 }
 
 vm_start() {
@@ -112,7 +124,10 @@ vm_consoles() {
 
 vm_close() {
     local node
-    for node in "${!vm_pid[@]}"; do kill "${vm_pid[$node]}" 2>/dev/null; done
-    for node in "${!vm_pid[@]}"; do wait "${vm_pid[$node]}" 2>/dev/null; done
+    for node in "${!vm_pid[@]}"; do kill "${vm_pid[$node]}" "${vm_listener[$node]}" 2>/dev/null; done
+    for node in "${!vm_pid[@]}"; do
+        wait "${vm_pid[$node]}" "${vm_listener[$node]}" 2>/dev/null
+        rm -f "$vm_work/node$node".{in,out,monitor.in,monitor.out} "$vm_work/ready$node.pipe"
+    done
     vm_pid=()
 }
