@@ -90,6 +90,12 @@ MK_PURE uint32_t mk_local_of(const struct mk_topo *t, uint32_t rank)
     return rank % t->gpus;
 }
 
+/* Local ranks [first, end), a bit each. */
+MK_PURE uint32_t mk_locals(uint32_t first, uint32_t end)
+{
+    return first < end ? (1u << end) - (1u << first) : 0;
+}
+
 MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t local)
 {
     return node * t->gpus + local;

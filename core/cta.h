@@ -138,9 +138,8 @@ void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t v
  * atomically. */
 void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count);
 
-/* The same to `flag` of each of the local ranks [first, end) but `own`. */
-void mk_cta_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
-                       uint32_t flag, uint64_t count);
+/* The same to `flag` of each local rank whose bit is in `ranks`. */
+void mk_cta_add_each(struct mk_cta *cta, uint32_t ranks, uint32_t flag, uint64_t count);
 
 /* Writes a chunk (its source in the heap) to `rank` of another node, then sets `flag` there to the
  * epoch. No bytes: the flag alone. Waits while the command ring is full. Ordered after every

@@ -23,7 +23,8 @@ struct mk_tuning {
     uint32_t pace;
     /* gemm_*: 1, tiles have rows of all ranks, who exchange all that there is of them at once, for
      * few rows; 2, tiles are of one rank's rows; 3 (gemm_ar), tiles have rows of all ranks, each of
-     * whom adds some of a tile's columns and sends their sums to all */
+     * whom adds some of a tile's columns and sends their sums to all; 4 (gemm_ar), as 2, but of one
+     * rank's columns */
     uint32_t shots;
     /* gemm_rs and gemm_ar in one shot: CTAs of a GPU that multiply a tile of 128 x 128 by half of K
      * each (cluster is 2 then); 1: whole products */
@@ -39,6 +40,12 @@ static inline uint32_t plan_parts_of_k(const struct mk_tuning *t)
 static inline uint32_t plan_row_ctas(const struct mk_tuning *t)
 {
     return t->cluster / plan_parts_of_k(t);
+}
+
+/* Whether a tile is one rank's: it is summed there, and then goes to others. */
+static inline int plan_two_shots(const struct mk_tuning *t)
+{
+    return t->shots == 2 || t->shots == 4;
 }
 
 /* Which kernels multiply and move on a GPU: Hopper's, by wgmma and the TMA unit (kernels/hopper/),

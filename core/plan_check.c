@@ -226,7 +226,7 @@ const char *plan_no_split_k(const struct mk_problem *q)
            : q->fp8                            ? "of FP8"
            : q->fp16                           ? "of fp16"
            : q->deterministic                  ? "with sums in a fixed order"
-           : t->shots != 1 && t->shots != 3    ? "in two shots"
+           : !t->shots || plan_two_shots(t)    ? "in two shots"
                                                : NULL;
 }
 

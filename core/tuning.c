@@ -26,7 +26,7 @@ const struct tuning_knob tuning_knobs[TUNING_KNOBS] = {
     {"pieces", "8", 1, 1, PLAN_MOST_PIECES, AT(pieces)},
     {"pace", "300", 1, 1, PLAN_MOST_PACE, AT(pace)},
     {"fanout", "3", 1, 1, MK_MAX_LOCAL, AT(fanout)},
-    {"shots", "1", 1, 1, 3, AT(shots)},
+    {"shots", "1", 1, 1, 4, AT(shots)},
     {"split-k", "2", 1, 1, 2, AT(split_k)},
 };
 _Static_assert(AT(tile_n) == AT(tile_m) + sizeof(uint32_t), "a tile is two numbers");

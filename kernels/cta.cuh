@@ -381,16 +381,17 @@ MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, 
     cta_record_signal(cta, local, flag);
 }
 
-/* Lanes tell a rank each: one fence then speaks for all of them. */
-MK_ROLE_CALL void mk_cta_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
-                                    uint32_t flag, uint64_t count)
+/* Lanes tell a rank each: one fence then speaks for all of them. (Unrolled, the loops cost gemm_ar spilled registers.) */
+MK_ROLE_CALL void mk_cta_add_each(struct mk_cta *cta, uint32_t ranks, uint32_t flag, uint64_t count)
 {
     cta_settle(cta);
-    for (uint32_t local = first + cta_lane(cta); local < end; local += cta->lanes)
-        if (local != own)
+#pragma unroll 1
+    for (uint32_t local = cta_lane(cta); local < MK_MAX_LOCAL; local += cta->lanes)
+        if (ranks >> local & 1)
             ptx_add_release(cta_flag(cta->launch->peers[local], flag), count);
-    for (uint32_t local = first; local < end && cta->track.events; local++)
-        if (local != own)
+#pragma unroll 1
+    for (uint32_t local = 0; ranks >> local && cta->track.events; local++)
+        if (ranks >> local & 1)
             cta_record_signal(cta, local, flag);
 }
 

@@ -405,11 +405,10 @@ void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t coun
     cta_raise_flag(cta, SIM_ADD, local, flag, count);
 }
 
-void mk_cta_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
-                       uint32_t flag, uint64_t count)
+void mk_cta_add_each(struct mk_cta *cta, uint32_t ranks, uint32_t flag, uint64_t count)
 {
-    for (uint32_t local = first; local < end; local++)
-        if (local != own)
+    for (uint32_t local = 0; ranks >> local; local++)
+        if (ranks >> local & 1)
             mk_cta_add(cta, local, flag, count);
 }
 

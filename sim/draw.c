@@ -109,6 +109,18 @@ uint32_t sim_one_shot(const struct mk_problem *q, uint64_t draw)
                : 1;
 }
 
+void sim_columns(struct mk_problem *q, uint64_t draw)
+{
+    struct mk_tuning *t = &q->tuning;
+    const uint32_t world = mk_world(&q->topo);
+    if (op_of(q->op)->most_shots < 4 || (t->shots && !plan_two_shots(t)) || !(draw & 1))
+        return;
+    t->shots = 4;
+    q->n = mk_round_up(q->n, q->fp8     ? 128 * world
+                             : draw & 2 ? 8 * world
+                                        : (t->tile_n ? t->tile_n : 64));
+}
+
 int sim_slices(const struct mk_problem *q)
 {
     const struct op_descriptor *op = op_of(q->op);
@@ -148,6 +160,7 @@ void sim_world_draw(struct sim_world_config *c)
      * does not depend on the operator.) */
     q->m -= draw_below(&r, mk_world(&q->topo));
     op_fit(q);
+    sim_columns(q, sim_mix(c->seed) >> 1);
     if (draw_one_in(&r, 3))
         op_set_logical(q,
                        q->moe.experts - draw_below(&r, (uint32_t)(q->moe.experts - q->moe.k) + 1));

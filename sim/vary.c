@@ -33,6 +33,7 @@ void sim_world_vary(struct sim_world_config *c)
         t->shots = sim_one_shot(&c->problem, seed / 3);
         t->chunk_rows = 0; /* of one shot it is the shape's */
     }
+    sim_columns(&c->problem, sim_mix(seed) >> 1);
     if (!sim_slices(&c->problem))
         t->slices = 1;
     if (op->sums && c->problem.deterministic != MK_EVERYWHERE)

@@ -105,6 +105,9 @@ void sim_world_draw(struct sim_world_config *config);
  * other `draw` 3. */
 uint32_t sim_one_shot(const struct mk_problem *problem, uint64_t draw);
 
+/* Of half of all plans of two shots blocks of columns, where the operator has them; N is made to fit. */
+void sim_columns(struct mk_problem *problem, uint64_t draw);
+
 /* Whether a plan in its form of shots may have several slices. */
 int sim_slices(const struct mk_problem *problem);
 

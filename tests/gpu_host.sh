@@ -254,6 +254,16 @@ for op in gemm_rs gemm_ar; do
 done
 check gemm_ar_split_k_shared $split --shape 300,4096,1040 --iters 20 --burst 5 --shots 3
 check gemm_ar_split_k_norm $split --shape 100,8192,1040 --iters 20 --burst 5 --epilogue residual+rmsnorm
+# Blocks of columns.
+columns="$mkernel run gemm_ar --exec cuda --check --timeout 10 --shots 4 --iters 20"
+for engine in wgmma mma; do
+    check gemm_ar_columns_$engine $columns --gpus $gpus --engine $engine --shape 70,4096,1040 --burst 5
+    check gemm_ar_columns_nodes_$engine $columns $nodes --engine $engine --shape 17,5120,1040
+    check gemm_ar_columns_rest_$engine $columns $nodes --engine $engine --shape 300,4160,520 --deterministic
+    check gemm_ar_columns_fp8_$engine $columns $nodes --engine $engine --dtype fp8 --b-layout nk --shape 100,4096,1024
+done
+check gemm_ar_columns_norm $columns $nodes --shape 100,8192,1040 --epilogue residual+rmsnorm
+check gemm_ar_columns_bits $columns $nodes --shape 64,4096,8192 --same-bits
 # Rows that the ranks do not share evenly: a decoder's few, and many.
 run="$mkernel run gemm_ar --exec cuda --check --timeout 5"
 for rows in 1 3 17 1000 4097; do

@@ -547,6 +547,37 @@ static void test_split_k(void **state)
     }
 }
 
+/* Blocks of columns: as many of each rank, whose last tile is short; or whole tiles, of which the last rank has fewer, or
+ * none; fewer rows than a tile and more; between nodes and within one, where C lies in the heap; both engines, every type, norms. */
+static void test_columns(void **state)
+{
+    static const uint32_t of[][2] = {{3, 192}, {70, 320}, {140, 512}, {1, 384}, {260, 576}};
+    for (uint64_t seed = 0; seed < 15; seed++) {
+        const uint32_t nodes = 1 + (seed % 3 > 0), gpus = 1 + (seed % 3 < 2);
+        const uint64_t shape[3] = {of[seed % 5][0], of[seed % 5][1], 144};
+        struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, nodes, gpus, shape, seed);
+        struct mk_tuning *t = &c.problem.tuning;
+        c.problem.m = shape[0];
+        c.problem.fp8 = seed % 7 == 3;
+        c.problem.fp16 = seed % 7 == 5;
+        c.problem.b_transposed = c.problem.fp8 || seed % 4 > 1;
+        c.problem.deterministic = seed % 7 == 1;
+        c.problem.c_in_heap = nodes == 1;
+        c.problem.epilogue = seed % 7 == 2 ? MK_EPILOGUE_ROWS : 0;
+        if (c.problem.fp8) {
+            c.problem.m = mk_round_up(c.problem.m, 4);
+            c.problem.n = mk_round_up(c.problem.n, 128 * nodes * gpus);
+        }
+        memset(t, 0, sizeof *t);
+        t->shots = 4;
+        if (seed % 5 == 4)
+            hopper_ops_on_mma(&c);
+        t->shots = 4;
+        c.launches = 2;
+        right(&c);
+    }
+}
+
 /* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
  * its places are written again. And more tiles of its own than consumers of engine mma may be
  * ahead of the warp that pushes them. */
@@ -678,6 +709,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar_any_rows),
                                        cmocka_unit_test(test_norm_inside),
                                        cmocka_unit_test(test_split_k),
+                                       cmocka_unit_test(test_columns),
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),
                                        cmocka_unit_test(test_all_to_all),

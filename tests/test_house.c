@@ -905,7 +905,7 @@ static const struct {
      "__global__ void all_reduce(gemm_ar_plan p, mk_cta c, int *out) {\n"
      "    mk_tile t;\n"
      "    gemm_rs_tile(&p.rs, blockIdx.x, &t);\n"
-     "    gemm_ar_after(&p, &c, &t, 0, t.rows, 1);\n"
+     "    gemm_ar_after(&p, &c, &t, 0, t.rows, 1, 0);\n"
      "    *out = gemm_ar_inter_send(&p, &c) + gemm_ar_intra_comm(&p, &c);\n"
      "}\n"},
     {"#include \"core/roles/ring_attention.h\"\n"

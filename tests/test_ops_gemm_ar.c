@@ -41,7 +41,7 @@ static void test_any_rows(void **state)
     static const uint64_t few[] = {1, 72, 24}, many[] = {1, 8, 8};
     struct coroutine_pool *pool;
     struct sim_world_result result;
-    uint32_t one_shot = 0, shared = 0, deterministic = 0, in_heap = 0;
+    uint32_t one_shot = 0, shared = 0, columns = 0, deterministic = 0, in_heap = 0;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
     for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)
         for (size_t i = 0; i < ANY_ROWS + 2; i++)
@@ -54,6 +54,7 @@ static void test_any_rows(void **state)
                 sim_world_vary(&c);
                 one_shot += c.problem.tuning.shots == 1;
                 shared += c.problem.tuning.shots == 3;
+                columns += c.problem.tuning.shots == 4;
                 deterministic += c.problem.deterministic != 0;
                 in_heap += c.problem.c_in_heap != 0;
                 c.pool = pool;
@@ -64,8 +65,8 @@ static void test_any_rows(void **state)
                 assert_int_equal(rc, 0);
             }
     coroutine_pool_destroy(pool);
-    assert_true(OPS_PART > 1 ||
-                (one_shot > 15 && shared > 15 && deterministic > 20 && in_heap > 20));
+    assert_true(OPS_PART > 1 || (one_shot > 15 && shared > 15 && columns > 30 &&
+                                 deterministic > 20 && in_heap > 20));
 }
 
 /* Of any M each rank computes every element of C once, each unit that moves has rows of C and all
@@ -73,7 +74,7 @@ static void test_any_rows(void **state)
 static void test_plans_of_any_rows(void **state)
 {
     struct sim_random r = {20261123};
-    uint32_t even = 0; /* plans of whose tiles all ranks have as many columns */
+    uint32_t columns = 0, even = 0; /* even: plans of whose tiles all ranks have as many columns */
     for (uint32_t round = 0; round < 200; round++) {
         struct mk_problem q = {
             .op = MK_OP_GEMM_AR,
@@ -86,6 +87,8 @@ static void test_plans_of_any_rows(void **state)
         uint64_t layout = 0;
         uint32_t shares[6] = {0};
         q.tuning.shots = q.topo.nodes > 1 || !(round & 4) ? 2 : round & 8 ? 3 : 1;
+        sim_columns(&q, round >> 3);
+        columns += q.tuning.shots == 4;
         for (q.topo.rank = 0; q.topo.rank < mk_world(&q.topo); q.topo.rank++) {
             struct mk_plan p;
             char error[300];
@@ -106,11 +109,12 @@ static void test_plans_of_any_rows(void **state)
             for (uint32_t id = 0; a->rs.shots == 2 && id < p.chunks; id++) {
                 struct gemm_rs_area u = gemm_ar_area(a, id / a->rs.units, id % a->rs.units);
                 struct mk_chunk c = gemm_ar_unit(a, id / a->rs.units, id % a->rs.units);
-                uint64_t first = (uint64_t)(id / a->rs.units) * a->rs.shard_rows + u.row;
+                uint64_t first = (uint64_t)(id / a->rs.units) * a->rs.shard_rows + u.row,
+                         column = (uint64_t)(id / a->rs.units) * a->rs.shard_cols + u.col;
                 assert_true(!u.rows || first + u.rows <= q.m);
                 assert_int_equal(c.bytes, (uint64_t)u.rows * u.cols * 2);
                 for (uint64_t i = 0; i < (uint64_t)u.rows * u.cols; i++)
-                    seen[(q.m + first + i / u.cols) * q.n + u.col + i % u.cols]++;
+                    seen[(q.m + first + i / u.cols) * q.n + column + i % u.cols]++;
             }
             for (uint32_t t = 0; a->rs.shared && t < p.tiles;
                  t++) { /* whose columns are all someone's */
@@ -134,7 +138,7 @@ static void test_plans_of_any_rows(void **state)
                 assert_int_equal(shares[g], shares[0]);
         }
     }
-    assert_true(even > 3);
+    assert_true(even > 3 && columns > 50);
 }
 
 static void test_large_puts(void **state)
@@ -401,6 +405,17 @@ static void test_mutants_with_c_in_the_heap(void **state)
     DIRECT(LAST_UNIT_NOT_PUSHED, -EIO);
 }
 
+/* Blocks of columns, three runs of rows of each; of two tiles, one short, or of whole tiles, of which the last rank has none. */
+static struct sim_world_config config_columns(uint64_t seed)
+{
+    struct sim_world_config c = config_for(seed);
+    c.problem.tuning.shots = 4;
+    c.problem.m = 33;
+    c.problem.tuning.tile_n = seed & 2 ? 16 : 8;
+    c.problem.n = seed & 2 ? 6 * 24 : 40;
+    return c;
+}
+
 static struct sim_world_config config_one_shot(uint64_t seed)
 {
     struct sim_world_config c = config_on((const uint32_t[]){1, 3}, seed);
@@ -498,9 +513,9 @@ static void test_mutants_of_the_norm(void **state)
     }
 }
 
-#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
+#define MUTANT(name, expected) (mutation = name, ops_hunt(config, #name, expected))
 
-static void test_mutants(void **state)
+static void hunt_mutants(struct sim_world_config (*config)(uint64_t seed))
 {
     MUTANT(NOTHING, 0);
     MUTANT(PUSHER_DOES_NOT_WAIT, -EBADMSG);
@@ -513,6 +528,16 @@ static void test_mutants(void **state)
     MUTANT(LAST_UNIT_NOT_PUSHED, -EIO);
     MUTANT(LAST_UNIT_NOT_DELIVERED, -EBADMSG);
     MUTANT(NO_DRAIN, -EBADMSG);
+}
+
+static void test_mutants(void **state)
+{
+    hunt_mutants(config_for);
+}
+
+static void test_mutants_of_columns(void **state)
+{
+    hunt_mutants(config_columns);
 }
 
 static void expect_mute(const struct sim_world_result *r)
@@ -538,6 +563,7 @@ int main(void)
         cmocka_unit_test(test_plans_of_any_rows),
         cmocka_unit_test(test_any_rows_are_drawn),
         cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_mutants_of_columns),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_large_puts),
         cmocka_unit_test(test_mutants_of_the_norm),

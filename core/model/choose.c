@@ -184,7 +184,8 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
     *plain = s.ns = choose_weigh(&s, &s.best);
     s.made = s.plan.problem.tuning;
     *best = s;
-    if (s.ns <= 0 || s.made.shots == 1 || s.made.shots == 3) /* the rest was measured there */
+    /* the rest was measured there, or simulated */
+    if (s.ns <= 0 || (s.made.shots && s.made.shots != 2))
         return;
     choose_rest(best);
     double tile_ns = best->ns * TILE_GAIN; /* another tile has to promise this */

@@ -31,7 +31,8 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
                             .behind = m->wait,
                             .pushers = p->split.ctas[MK_INTRA_COMM],
                             .forwards = gathers ? (nodes - 1) * (gpus - 1) : 0};
-    double part = (double)p->shard_rows * p->n / p->shard_tiles / p->cluster / 2, /* elements */
+    double part = (double)p->block_rows * p->block_cols / p->shard_tiles / p->cluster /
+                  2, /* elements */
         halves = 2.0 / way.senders;
     /* To one peer as fast as its pace, and as NVLink takes what all push, but no faster than a warp
      * does alone beside the engine. */
@@ -53,7 +54,7 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     double added = e->stage * (p->element_bytes == 4 ? 2 : 1);
     way.add = added * (gpus - 1);
     way.add_nodes = added * (nodes - 1);
-    double unit = (double)p->shard_rows * p->n / p->units;
+    double unit = (double)p->block_rows * p->block_cols / p->units;
     double units = (double)p->units / gemm_rs_puts(p); /* of a put */
     double put = model_later(unit * p->element_bytes, gathers ? unit * 2 : 0) * units;
     way.put = model_later(machine_wire_ns(m, put), model_later(m->nic_message, m->put)) / units;

@@ -142,7 +142,7 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
  * K: where bits are the same everywhere, two nodes of a tree. */
 static int plan_few_rows(const struct mk_problem *q)
 {
-    return q->tuning.shots != 2 && q->engine != MK_ENGINE_MMA && !q->fp16 &&
+    return !plan_two_shots(&q->tuning) && q->engine != MK_ENGINE_MMA && !q->fp16 &&
            !(q->epilogue & MK_EPILOGUE_GATED) &&
            (q->deterministic != MK_EVERYWHERE ||
             (q->op != MK_OP_AG_GEMM && mk_world(&q->topo) < MK_SUM_BLOCKS));
@@ -188,10 +188,12 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
     struct mk_gemm_tile tile;
     if (!t->shots)
         t->shots = cuda && q->topo.nodes == 1 && q->m <= most_rows ? 1 : 2;
-    if (t->shots != 2 && q->topo.nodes > 1)
+    if (!plan_two_shots(t) && q->topo.nodes > 1)
         return plan_refuse(
-            error, size, "%s over %u nodes: between nodes there are two for all tiles (shots is 2)",
-            t->shots == 1 ? "one shot" : "two shots a tile (shots is 3)", q->topo.nodes);
+            error, size,
+            "%s over %u nodes: between nodes there are two for all tiles (shots is 2%s)",
+            t->shots == 1 ? "one shot" : "two shots a tile (shots is 3)", q->topo.nodes,
+            most > 3 ? " or 4" : "");
     if (t->shots > most)
         return plan_refuse(error, size, "%s has one shot or two: shots is 1 or 2, not %u",
                            plan_op_name(q->op), t->shots);
@@ -200,7 +202,7 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
         t->tile_n = t->tile_n ? t->tile_n : tile.tile_n;
         t->cluster = tile.cluster;
     }
-    if (t->shots == 2 || !cuda || t->tile_m || t->tile_n || t->cluster)
+    if (plan_two_shots(t) || !cuda || t->tile_m || t->tile_n || t->cluster)
         return 0;
     tile = q->engine == MK_ENGINE_MMA ? plan_choose_mma_tile(q, 1)
                                       : plan_choose_joint_tile(q, tiles, pairs);

@@ -42,7 +42,8 @@ static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)
     OP_FLAGS(t, {"whole",
                  &a->flag_whole,
                  {{'r', world, 1}, {'c', a->rs.units, 1}},
-                 "the whole sum of chunk %c of rank %r's rows",
+                 a->rs.shard_cols ? "the whole sum of chunk %c of rank %r's columns"
+                                  : "the whole sum of chunk %c of rank %r's rows",
                  .producer = 'r'});
 }
 
@@ -95,15 +96,15 @@ static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
         return;
     }
     for (uint32_t owner = 0; owner < mk_world(&r->topo); owner++) {
-        uint32_t rows = gemm_rs_rows(r, owner, 0, r->shard_rows);
+        const struct gemm_rs_area block = gemm_rs_block(r, owner);
         if (mk_local_of(&r->topo, owner) != mk_local_of(&r->topo, r->topo.rank))
-            *nvlink_bytes += (uint64_t)rows * r->n * 2; /* gathered */
+            *nvlink_bytes += gemm_rs_elements(&block) * 2; /* gathered */
         else
-            *nvlink_bytes += peers * gemm_rs_block_bytes(r, rows); /* to be added here */
+            *nvlink_bytes += peers * gemm_rs_bytes(r, &block); /* to be added here */
     }
     /* puts are of whole blocks */
-    *network_bytes =
-        (nodes - 1) * (gemm_rs_block_bytes(r, r->shard_rows) + (uint64_t)r->shard_rows * r->n * 2);
+    const struct gemm_rs_area put = {.rows = r->block_rows, .cols = r->block_cols};
+    *network_bytes = (nodes - 1) * (gemm_rs_bytes(r, &put) + gemm_rs_elements(&put) * 2);
 }
 
 static void gemm_ar_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
@@ -140,7 +141,7 @@ const struct op_descriptor op_gemm_ar = {
     .tuned = 1,
     .well_known = 1,
     .shots_measured = 1 << 2 | 1 << 4,
-    .most_shots = 3,
+    .most_shots = 4,
     .c_in_heap = 1,
     .b_layout = 1,
     .sums = 1,

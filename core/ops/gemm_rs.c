@@ -111,12 +111,67 @@ static double gemm_rs_pushed_bytes(const struct mk_problem *q, int gathers)
            (q->topo.gpus - 1.0) / q->topo.gpus;
 }
 
+/* Blocks of columns (gemm_ar): how many a rank's has. All have as many where N can be divided, else
+ * whole tiles, of which the last ranks have fewer, or none. 0: neither can be. */
+static uint32_t gemm_rs_columns_of_block(const struct mk_problem *q, uint32_t tile_n)
+{
+    const uint64_t world = mk_world(&q->topo);
+    if (q->n % (8 * world) == 0)
+        return (uint32_t)(q->n / world);
+    return q->n % tile_n ? 0 : (uint32_t)mk_ceil_div(q->n / tile_n, world) * tile_n;
+}
+
+/* The tile with which CTAs have least to do, of those that the plan may have, where blocks are of columns
+ * or of rows. The least: in columns of the widest tile, of which 64 take as long as 115, and 128 as 150, of a pair of CTAs 145; the sum of
+ * the last tile passes on behind it (as the simulator says of 16 H200s). UINT64_MAX: there is none. */
+static uint64_t gemm_rs_least_work(const struct mk_problem *q, int columns,
+                                   struct mk_gemm_tile *best)
+{
+    const struct mk_tuning *t = &q->tuning;
+    const uint64_t world = mk_world(&q->topo), rows = columns ? q->m : mk_ceil_div(q->m, world);
+    uint64_t least = UINT64_MAX;
+    struct mk_gemm_tile tile;
+    for (uint32_t i = 0; plan_gemm_sum_tile(q, i, &tile); i++) {
+        const uint64_t n = columns ? gemm_rs_columns_of_block(q, tile.tile_n) : q->n,
+                       tiles = world * mk_ceil_div(rows, tile.tile_m) * mk_ceil_div(n, tile.tile_n),
+                       wave = tile.tile_n <= 64   ? 115
+                              : tile.tile_n > 128 ? tile.tile_n
+                              : tile.cluster == 2 ? 145
+                                                  : 150,
+                       work = mk_ceil_div(tiles, q->sms / tile.cluster + !(q->sms / tile.cluster)) *
+                                  wave +
+                              tile.tile_n;
+        if (n && work < least && (!t->tile_m || t->tile_m == tile.tile_m) &&
+            (!t->tile_n || t->tile_n == tile.tile_n) &&
+            (!t->cluster || t->cluster == tile.cluster)) {
+            least = work;
+            *best = tile;
+        }
+    }
+    return least;
+}
+
+/* Whether blocks are better of columns: between nodes, where there is no one shot, blocks of few rows fill
+ * no tile, and for each of W all of B is read again. */
+static int gemm_rs_in_columns(const struct mk_problem *q)
+{
+    struct mk_gemm_tile tile;
+    return q->exec == MK_EXEC_CUDA && q->topo.nodes > 1 &&
+           gemm_rs_least_work(q, 1, &tile) < gemm_rs_least_work(q, 0, &tile);
+}
+
 /* The defaults. The host's are small, so that a test has many tiles and chunks. */
 static void gemm_rs_choose(struct mk_problem *q, int gathers)
 {
     struct mk_tuning *t = &q->tuning;
+    struct mk_gemm_tile tile;
     int cuda = q->exec == MK_EXEC_CUDA;
-    uint64_t shard_rows = mk_ceil_div(q->m, t->shots != 2 ? 1 : mk_world(&q->topo));
+    uint64_t shard_rows = mk_ceil_div(q->m, t->shots == 2 ? mk_world(&q->topo) : 1);
+    if (cuda && t->shots == 4 && gemm_rs_least_work(q, 1, &tile) < UINT64_MAX) {
+        t->tile_m = tile.tile_m;
+        t->tile_n = tile.tile_n;
+        t->cluster = tile.cluster;
+    }
     plan_choose_gemm_tile(q, plan_gemm_sum_tile, shard_rows > 128, 0);
     if (!t->chunk_rows)
         t->chunk_rows = cuda ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
@@ -151,7 +206,8 @@ static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
            tiles = (double)mk_ceil_div(q->m, t->tile_m) * (double)mk_ceil_div(q->n, t->tile_n),
            tile_bytes = (double)t->tile_m / t->cluster * t->tile_n * gemm_rs_element_bytes(q),
            tile_ns = multiply * ctas / t->cluster / tiles;
-    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || (gathers && rate > NVLINK_RATE))
+    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || t->shots == 4 ||
+        (gathers && rate > NVLINK_RATE))
         return 1;
     if (rate < ctas * tile_bytes / (0.5 * tile_ns))
         rate = ctas * tile_bytes / (0.5 * tile_ns);
@@ -243,8 +299,8 @@ static const char *gemm_rs_whole(const struct mk_problem *q)
     const struct mk_tuning *t = &q->tuning;
     if (q->deterministic == MK_EVERYWHERE)
         return "with the same bits everywhere, which are sums of fixed blocks of K";
-    if (t->shots != 2 || q->topo.nodes > 1)
-        return t->shots != 2 ? "in one shot" : "between nodes";
+    if (!plan_two_shots(t) || q->topo.nodes > 1)
+        return !plan_two_shots(t) ? "in one shot" : "between nodes";
     if (q->exec != MK_EXEC_CUDA)
         return q->fp8 ? "of FP8" : NULL;
     if (q->engine == MK_ENGINE_MMA || q->fp8)
@@ -291,10 +347,13 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
                        int gathers, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
+    const uint32_t world = mk_world(&q->topo);
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
     int result = gemm_rs_cut_k(q, r, error, size);
     if (!q->tuning.shots && gemm_rs_shares_tiles(q, gathers))
         q->tuning.shots = 3;
+    if (!q->tuning.shots && gathers && gemm_rs_in_columns(q))
+        q->tuning.shots = 4;
     if (!result)
         result =
             plan_choose_shots(q, plan_gemm_sum_tile, op->most_shots, gemm_rs_few_rows(q, gathers),
@@ -307,7 +366,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
         result = plan_check_tuning(q, error, size);
     if (!result)
         result = plan_check_gemm_tile(q, plan_gemm_sum_tile, error, size);
-    if (!result && q->tuning.shots != 2 && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
+    if (!result && !plan_two_shots(&q->tuning) && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
         result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
                              q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
     if (!result && q->tuning.shots == 3 && (mma || q->fp8 || q->deterministic == MK_EVERYWHERE))
@@ -315,27 +374,42 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
                              mma      ? "on engine mma"
                              : q->fp8 ? "of FP8"
                                       : "with the same bits everywhere");
+    const uint32_t columns =
+        q->tuning.shots == 4 && world > 1 ? gemm_rs_columns_of_block(q, q->tuning.tile_n) : 0;
+    if (!result && q->tuning.shots == 4 && world > 1 && !columns)
+        result =
+            plan_refuse(error, size,
+                        "N is %llu: in blocks of columns (shots is 4) it is a multiple of %u, 8 "
+                        "for each rank, or of a tile's columns, %u",
+                        (unsigned long long)q->n, 8 * world, q->tuning.tile_n);
+    if (!result && q->fp8 && columns % 128)
+        result =
+            plan_refuse(error, size,
+                        "blocks of %u columns (shots is 4) of FP8: they are a multiple of 128, as "
+                        "scales are",
+                        columns);
     if (!result && q->tuning.slices > 1 && gemm_rs_whole(q))
         result = plan_refuse(error, size, "%u slices of K %s: slices is 1", q->tuning.slices,
                              gemm_rs_whole(q));
     if (result)
         return result;
 
-    uint32_t world = mk_world(&q->topo);
     int cuda = q->exec == MK_EXEC_CUDA;
     r->topo = q->topo;
     r->split = q->tuning.split;
     r->m = (uint32_t)q->m;
     r->n = (uint32_t)q->n;
     r->k = (uint32_t)q->k;
-    r->shots = q->tuning.shots == 2 ? 2 : 1;
+    r->shots = plan_two_shots(&q->tuning) ? 2 : 1;
     r->shared = q->tuning.shots == 3 && world > 1;
     r->share_cols = cuda ? SHARE_COLUMNS : 8;
     r->gathers = gathers && world > 1;
-    r->shard_rows = (uint32_t)mk_ceil_div(r->m, world);
-    r->block_rows = r->shots == 1 ? r->m : r->shard_rows;
     r->tile_m = q->tuning.tile_m;
     r->tile_n = q->tuning.tile_n;
+    r->shard_rows = columns ? 0 : (uint32_t)mk_ceil_div(r->m, world);
+    r->shard_cols = columns;
+    r->block_rows = r->shots == 1 || columns ? r->m : r->shard_rows;
+    r->block_cols = columns ? columns : r->n;
     r->cluster = q->tuning.cluster;
     r->chunk_rows = q->tuning.chunk_rows;
     r->chunks = (uint32_t)mk_ceil_div(r->block_rows, r->chunk_rows);
@@ -349,7 +423,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->grain_cols = cuda ? 16 : 1;
     r->piece_rows =
         (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), cuda ? r->grain_rows : 8);
-    r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);
+    r->col_tiles = (uint32_t)mk_ceil_div(r->block_cols, r->tile_n);
     r->element = plan_element(q);
     r->number = !q->deterministic ? r->element : cuda ? MK_FP24 : MK_FP32;
     r->element_bytes = gemm_rs_element_bytes(q);
@@ -368,7 +442,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     if (together > tiles / PUTS_OF_BLOCK)
         together = tiles / PUTS_OF_BLOCK;
     r->put_tiles = !gathers && r->pieces > 1 ? 0 : together ? (uint32_t)together : 1;
-    r->full_cols = r->n / r->tile_n;
+    r->full_cols = r->block_cols / r->tile_n;
     r->chunk_runs = gemm_rs_chunk_runs(r, 0);
     r->runs = r->full_chunks * r->chunk_runs;
     if (r->chunks > r->full_chunks)
@@ -419,13 +493,15 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
         {"partial",
          &r->flag_partial,
          {{'n', nodes, 1}, {'c', r->shard_tiles, r->pieces}, {'l', r->topo.gpus, 1}},
-         r->shots == 1 ? "rank %l's part of tile %c"
-                       : "rank %l's part of chunk %c of rank %R's rows",
+         r->shots == 1   ? "rank %l's part of tile %c"
+         : r->shard_cols ? "rank %l's part of chunk %c of rank %R's columns"
+                         : "rank %l's part of chunk %c of rank %R's rows",
          .producer = 'l'},
         {"sum",
          &r->flag_sum,
          {{'n', r->shots == 1 ? 0 : nodes, 1}, {'c', r->units, 1}},
-         "node %n's sum of chunk %c of rank %m's rows",
+         r->shard_cols ? "node %n's sum of chunk %c of rank %m's columns"
+                       : "node %n's sum of chunk %c of rank %m's rows",
          .producer = 'R'},
         {"cut", &r->flag_cut, {{'t', r->cut_tiles, 1}}, "slices of cut tile %t", .producer = 'm'});
     if (r->norm.columns)
@@ -504,8 +580,8 @@ static void gemm_rs_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
                          uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
-    uint64_t block =
-        r->shots == 1 ? plan_gemm_rs_joint_bytes(r) : gemm_rs_block_bytes(r, r->shard_rows);
+    const struct gemm_rs_area rows = {.rows = r->shard_rows, .cols = r->n};
+    uint64_t block = r->shots == 1 ? plan_gemm_rs_joint_bytes(r) : gemm_rs_bytes(r, &rows);
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = (r->topo.nodes - 1) * block;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;

@@ -8,6 +8,9 @@
  *   blocks have the same tiles, flags and room in the heap, so that no wait depends on M. Rows
  *   behind row M are neither read from A nor written to C; they move only where a put takes a whole
  *   block.
+ *   Blocks are of rows, or all of M rows and N/W columns each (shots is 4): of few rows a tile is then
+ *   as full as can be, and a rank reads B once where for blocks of rows it reads B for each. All blocks
+ *   have as many columns where N divides by 8 W; else whole tiles, and the last ones fewer or none.
  *
  * Roles
  *   compute       reduces as in core/roles/gemm_rs.h. Each tile of its own block it also pushes,
@@ -20,7 +23,7 @@
  * Bytes moved
  *   Those of the reduction (core/roles/gemm_rs.h), then those of a gather. Every rank needs W
  *   blocks and has one; a node needs the (nodes - 1) gpus blocks of other nodes once, (nodes - 1)
- *   of them on each rail; the (gpus - 1) nodes others come over NVLink. A block has (M/W) N
+ *   of them on each rail; the (gpus - 1) nodes others come over NVLink. A block has M N / W
  *   elements, bf16 when it is gathered, and partial sums' numbers when it is reduced.
  *
  * Buffer reuse
@@ -43,28 +46,53 @@
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_norm.h"
 
+/* Of any rank: this rank's own tile is here. */
+MK_PURE uint32_t gemm_ar_own_flag(const struct gemm_ar_plan *p, const struct mk_tile *tile)
+{
+    return gemm_ar_whole_flag(p, p->rs.topo.rank, tile->id % p->rs.shard_tiles * p->rs.pieces);
+}
+
+/* Pushes rows of a tile of this rank's own block to the peer `step` behind it, or stages them in its own
+ * heap (0). Which local rank that is. */
+MK_ROLE uint32_t gemm_ar_push(const struct gemm_ar_plan *p, struct mk_cta *cta,
+                              const struct mk_tile *tile, uint32_t first, uint32_t rows,
+                              uint32_t step)
+{
+    p = MK_FRESH(p);
+    const struct mk_topo *t = &p->rs.topo;
+    uint32_t peer = (mk_local_of(t, t->rank) + t->gpus - step) % t->gpus;
+    struct mk_chunk c = gemm_ar_rows(p, tile, first);
+    if (rows)
+        mk_cta_copy_rows(cta, peer, &c, rows, (uint64_t)p->rs.n * 2,
+                         p->direct ? (uint64_t)p->rs.n * 2 : c.bytes);
+    return peer;
+}
+
 /* compute: rows [first, first + rows) of the tile, `parts` of MK_TILE_PARTS of it, are stored; of
- * its own block, in C. (No rows: whoever multiplied has stored them in C of the peers, too.) Between nodes they are also staged in this rank's heap, from where they are
- * put. */
+ * its own block, in C. (No rows: whoever multiplied has stored them in C of the peers, too.) Between
+ * nodes they are staged first, from where they are put. Then come the peers, who are told behind all
+ * copies by one fence: on eight GPUs, as the simulator says, seven took 3 us each. (apart: each is
+ * told behind its own, since a GPU's kernels of FP8 and of a tree have no registers for more.) */
 MK_ROLE void gemm_ar_after(const struct gemm_ar_plan *p, struct mk_cta *cta,
                            const struct mk_tile *tile, uint32_t first, uint32_t rows,
-                           uint32_t parts)
+                           uint32_t parts, int apart)
 {
     if (tile->slab != p->rs.topo.rank) {
         gemm_rs_after(&p->rs, cta, tile, parts);
         return;
     }
-    for (uint32_t step = p->rs.topo.nodes > 1 ? 0 : 1; step < p->rs.topo.gpus; step++) {
+    for (uint32_t step = p->rs.topo.nodes > 1 ? 0 : 1; apart && step < p->rs.topo.gpus; step++) {
+        uint32_t peer = gemm_ar_push(p, cta, tile, first, rows, step);
         p = MK_FRESH(p);
-        const struct mk_topo *t = &p->rs.topo;
-        uint32_t peer = (mk_local_of(t, t->rank) + t->gpus - step) % t->gpus;
-        struct mk_chunk c = gemm_ar_rows(p, tile, first);
-        if (rows)
-            mk_cta_copy_rows(cta, peer, &c, rows, (uint64_t)p->rs.n * 2,
-                             p->direct ? (uint64_t)p->rs.n * 2 : c.bytes);
-        mk_cta_add(cta, peer,
-                   gemm_ar_whole_flag(p, t->rank, tile->id % p->rs.shard_tiles * p->rs.pieces),
-                   parts);
+        mk_cta_add(cta, peer, gemm_ar_own_flag(p, tile), parts);
+    }
+    for (uint32_t pass = p->rs.topo.nodes > 1 ? 0 : 1; !apart && pass < 2; pass++) {
+        for (uint32_t step = pass; step < (pass ? p->rs.topo.gpus : 1); step++)
+            gemm_ar_push(p, cta, tile, first, rows, step);
+        p = MK_FRESH(p);
+        const uint32_t own = 1u << mk_local_of(&p->rs.topo, p->rs.topo.rank);
+        mk_cta_add_each(cta, pass ? mk_locals(0, p->rs.topo.gpus) & ~own : own,
+                        gemm_ar_own_flag(p, tile), parts);
     }
 }
 

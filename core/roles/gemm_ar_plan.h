@@ -56,7 +56,7 @@ MK_PURE struct gemm_rs_area gemm_ar_area(const struct gemm_ar_plan *p, uint32_t 
                                          uint32_t unit)
 {
     struct gemm_rs_area a = gemm_rs_unit(&p->rs, unit);
-    a.rows = gemm_rs_rows(&p->rs, owner, a.row, a.rows);
+    a.rows = gemm_rs_rows(&p->rs, owner, &a);
     return a;
 }
 
@@ -91,7 +91,9 @@ MK_PURE struct mk_chunk gemm_ar_delivery(const struct gemm_ar_plan *p, uint32_t 
 {
     struct mk_chunk c = gemm_ar_unit(p, owner, unit);
     struct gemm_rs_area a = gemm_rs_unit(&p->rs, unit);
-    c.destination = (((uint64_t)owner * p->rs.shard_rows + a.row) * p->rs.n + a.col) * 2;
+    c.destination = (((uint64_t)owner * p->rs.shard_rows + a.row) * p->rs.n +
+                     (uint64_t)owner * p->rs.shard_cols + a.col) *
+                    2;
     c.bytes = a.cols * 2ull;
     return c;
 }

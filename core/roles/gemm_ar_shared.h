@@ -110,6 +110,6 @@ MK_ROLE int gemm_ar_share(const struct gemm_ar_plan *a, struct mk_cta *cta,
                                  gemm_ar_shared_pitch(a, tile));
         }
     }
-    mk_cta_add_others(cta, 0, gpus, gpus, gemm_ar_shared_flag(a, tile->id, rank), parts);
+    mk_cta_add_each(cta, mk_locals(0, gpus), gemm_ar_shared_flag(a, tile->id, rank), parts);
     return 0;
 }

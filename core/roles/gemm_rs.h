@@ -113,7 +113,7 @@ MK_ROLE void gemm_rs_announce(const struct gemm_rs_plan *p, struct mk_cta *cta,
         first = tile->row / p->shard_rows;
         end = tile->rows ? (tile->row + tile->rows - 1) / p->shard_rows + 1 : first;
     }
-    mk_cta_add_others(cta, first, end, local, flag, parts);
+    mk_cta_add_each(cta, mk_locals(first, end) & ~(1u << local), flag, parts);
 }
 
 /* One shot, compute: waits until all that is added to the tile here has come. 1: the launch is

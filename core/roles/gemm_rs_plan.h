@@ -28,9 +28,12 @@ struct gemm_rs_plan {
     /* 1: in two shots consumers of a GPU store a tile at the peers themselves, where a CTA has few tiles */
     uint32_t straight;
     uint32_t gathers; /* 1: every one of several ranks ends with all rows */
-    /* M / W, rounded up: what one rank ends with, else; the last ranks with fewer rows, or none */
+    /* Rows from one rank's block to the next: M / W, rounded up; the last ranks have fewer, or none.
+     * 0 where blocks are of columns (gemm_ar, core/roles/gemm_ar.h). */
     uint32_t shard_rows;
-    uint32_t block_rows; /* of a block, which tiles are cut from: shard_rows; with one shot, M */
+    uint32_t shard_cols; /* columns, likewise; 0 where blocks are of rows */
+    uint32_t block_rows,
+        block_cols; /* of a block, which tiles are cut from; with one shot, M and N */
     uint32_t tile_m, tile_n, cluster;
     uint32_t chunk_rows; /* a multiple of tile_m */
     /* of a block, rows that are computed one after the other; the last may be shorter */
@@ -102,14 +105,33 @@ struct gemm_rs_area {
     uint64_t first; /* element of a slab */
 };
 
-/* Of `rows` rows of a block from `row` on those that there are: a block whose end is behind row M
- * of the whole has the tiles and the room of every other, but no such rows. (With one shot the
- * block is the whole, number 0.) */
-MK_PURE uint32_t gemm_rs_rows(const struct gemm_rs_plan *p, uint32_t block, uint32_t row,
-                              uint32_t rows)
+/* Of an area of a block the rows that there are: a block whose end is behind row M or column N of
+ * the whole has the tiles and the room of every other, but no such rows or columns. (With one shot
+ * the block is the whole, number 0. A tile has all of its columns or none.) */
+MK_PURE uint32_t gemm_rs_rows(const struct gemm_rs_plan *p, uint32_t block,
+                              const struct gemm_rs_area *a)
 {
-    uint32_t first = block * p->shard_rows + row, left = first < p->m ? p->m - first : 0;
-    return rows < left ? rows : left;
+    uint32_t first = block * p->shard_rows + a->row, left = first < p->m ? p->m - first : 0;
+    if (block * p->shard_cols + a->col >= p->n)
+        left = 0;
+    return a->rows < left ? a->rows : left;
+}
+
+/* The first column of this rank's block; 0 also where it has none. */
+MK_PURE uint32_t gemm_rs_own_col(const struct gemm_rs_plan *p)
+{
+    uint32_t first = p->topo.rank * p->shard_cols;
+    return first < p->n ? first : 0;
+}
+
+/* All of a block. */
+MK_PURE struct gemm_rs_area gemm_rs_block(const struct gemm_rs_plan *p, uint32_t block)
+{
+    struct gemm_rs_area a = {0, 0, p->block_rows, p->block_cols, 0};
+    uint32_t first = block * p->shard_cols;
+    a.rows = gemm_rs_rows(p, block, &a);
+    a.cols = p->n - first < a.cols ? p->n - first : a.cols; /* of no rows it does not matter */
+    return a;
 }
 
 /* Tile `tile` of a block, 0 .. shard_tiles - 1. */
@@ -123,7 +145,7 @@ MK_PURE struct gemm_rs_area gemm_rs_tile_area(const struct gemm_rs_plan *p, uint
     a.row = chunk * p->chunk_rows + row;
     a.col = col;
     a.rows = rows - row < p->tile_m ? rows - row : p->tile_m;
-    a.cols = p->n - col < p->tile_n ? p->n - col : p->tile_n;
+    a.cols = p->block_cols - col < p->tile_n ? p->block_cols - col : p->tile_n;
     a.first = (uint64_t)tile * p->tile_m * p->tile_n;
     return a;
 }
@@ -248,14 +270,6 @@ MK_PURE uint64_t gemm_rs_bytes(const struct gemm_rs_plan *p, const struct gemm_r
 {
     return (uint64_t)((a->rows + p->grain_rows - 1) / p->grain_rows * p->grain_rows) *
            gemm_rs_grained_cols(p, a->cols) * p->element_bytes;
-}
-
-/* What all tiles of a block of `rows` rows take there. (On a GPU, where grains are more than 1,
- * tiles are multiples of them.) */
-MK_PURE uint64_t gemm_rs_block_bytes(const struct gemm_rs_plan *p, uint32_t rows)
-{
-    return (uint64_t)((rows + p->grain_rows - 1) / p->grain_rows * p->grain_rows) *
-           gemm_rs_grained_cols(p, p->n) * p->element_bytes;
 }
 
 /* Slabs of a rank. First what its node's other ranks store, of the blocks on its rail: `gpus - 1`
@@ -387,8 +401,8 @@ MK_PURE void gemm_rs_describe(const struct gemm_rs_plan *p, uint32_t rank, uint3
     tile->a = MK_SPACE_ARG0;
     tile->a_slab = p->shots == 1 ? 0 : rank;
     tile->row = a.row;
-    tile->col = a.col;
-    tile->rows = gemm_rs_rows(p, tile->a_slab, a.row, a.rows);
+    tile->col = a.col + rank * p->shard_cols;
+    tile->rows = gemm_rs_rows(p, tile->a_slab, &a);
     tile->cols = a.cols;
     tile->c = rank == p->topo.rank ? MK_SPACE_ARG2 : MK_SPACE_HEAP;
     tile->c_local = owner;

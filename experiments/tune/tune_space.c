@@ -172,9 +172,9 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
             offer(o, "split-k=%u", n);
         break;
     case TUNING_SHOTS:
-        for (uint32_t n = 1;
-             cuda && q->m <= 4096 && q->topo.nodes == 1 && n <= op_of(q->op)->most_shots; n++)
-            offer(o, "shots=%u", n);
+        for (uint32_t n = 1; cuda && q->m <= 4096 && n <= op_of(q->op)->most_shots; n++)
+            if (q->topo.nodes == 1 || n == 2 || n == 4)
+                offer(o, "shots=%u", n);
         break;
     default:
         for (uint32_t n = 1; fanout && n < q->topo.gpus; n = n < 2 ? 2 : 2 * n - 1)

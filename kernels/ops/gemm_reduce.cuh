@@ -447,7 +447,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
                       operands->limit_ns);
     }
 
-    /* C has the rows of this rank, or all: as the map counts them, which ends with this rank's. */
+    /* C has the rows of this rank, or all: as the map counts them, which ends with this rank's. Of columns it
+     * has this rank's, or all. */
     GEMM_MEMBER struct gemm_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
     {
         const struct mk_tile *tile = &work(i)->tile;
@@ -455,7 +456,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
         const uint32_t before = op::gathers     ? tile->a_slab * p->shard_rows
                                 : p->shots == 1 ? 0 - p->topo.rank * p->shard_rows
                                                 : 0;
-        return {(int32_t)tile->col, (int32_t)(before + tile->row + row), 0};
+        return {(int32_t)(tile->col - gemm_rs_own_col(p)), (int32_t)(before + tile->row + row), 0};
     }
 
     GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
@@ -1027,11 +1028,14 @@ template <class op> struct reduce_on_gpu {
         const struct gemm_rs_plan *p = op::tiles(whole);
         const uint64_t n = p->n, k = p->k, rows = p->m, shard = p->shard_rows,
                        own_end = (p->topo.rank + 1) * shard; /* behind M on the last ranks */
-        const uint64_t c_rows = !op::gathers                      ? shard
-                                : p->shots == 1 || own_end > rows ? rows
-                                                                  : own_end;
-        const uint64_t c[3] = {n, c_rows, 1},
-                       last = p->shots == 1 ? 0 : (mk_ceil_div(rows, shard) - 1) * shard;
+        const bool whole_rows = p->shots == 1 || p->shard_cols;
+        const uint64_t c_rows = !op::gathers                   ? shard
+                                : whole_rows || own_end > rows ? rows
+                                                               : own_end;
+        const uint64_t columns =
+            n - gemm_rs_own_col(p) < p->block_cols ? n - gemm_rs_own_col(p) : p->block_cols;
+        const uint64_t c[3] = {columns, c_rows, 1},
+                       last = whole_rows ? 0 : (mk_ceil_div(rows, shard) - 1) * shard;
         const uint32_t c_box[2] = {64, 64};
         const uint64_t slices = op::cuts ? p->slices : 1, apart = op::cuts ? p->cut_k : k;
         int err = gemm_describe_a<shape>(&m->a, operands, l->arguments[MK_SPACE_ARG0], k, rows,
@@ -1042,8 +1046,9 @@ template <class op> struct reduce_on_gpu {
         else if (!err)
             err = gemm_describe_b<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k);
         if (!err)
-            err =
-                tensormap_bf16(&operands->c, l->arguments[MK_SPACE_ARG2], c, n, c_rows * n, c_box);
+            err = tensormap_bf16(&operands->c,
+                                 (char *)l->arguments[MK_SPACE_ARG2] + gemm_rs_own_col(p) * 2, c, n,
+                                 c_rows * n, c_box);
         operands->stages_of_k = operands->stages_of_slice =
             (uint32_t)mk_ceil_div(k, shape::stage_k * (shape::splits ? 2 : 1));
         return err;

@@ -154,7 +154,7 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         const uint32_t before = op::gathers     ? tile->a_slab * p->shard_rows
                                 : p->shots == 1 ? 0 - p->topo.rank * p->shard_rows
                                                 : 0;
-        return {(int32_t)tile->col, (int32_t)(before + tile->row + row), 0};
+        return {(int32_t)(tile->col - gemm_rs_own_col(p)), (int32_t)(before + tile->row + row), 0};
     }
 
     /* What the calling warp has of a tile. */
@@ -354,11 +354,13 @@ template <class op, int number> struct reduce_on_mma {
         const uint32_t before = op::gathers ? p->topo.rank * p->shard_rows : 0,
                        rows = op::gathers && p->shots == 1
                                   ? p->m
-                                  : before + gemm_rs_rows(p, p->topo.rank, 0, p->shard_rows);
+                                  : before + gemm_rs_block(p, p->topo.rank).rows;
         m->a = {a, pitch, 0, p->m, k};
         operands->b =
             shape::b_kn ? mma_matrix{b, c_pitch, 0, k, p->n} : mma_matrix{b, pitch, 0, p->n, k};
-        operands->c = {c, c_pitch, 0, rows, p->n};
+        const uint32_t columns =
+            p->n - gemm_rs_own_col(p) < p->block_cols ? p->n - gemm_rs_own_col(p) : p->block_cols;
+        operands->c = {c + gemm_rs_own_col(p) * 2, c_pitch, 0, rows, columns};
         operands->stages_of_k = operands->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
         if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
             return -EINVAL;

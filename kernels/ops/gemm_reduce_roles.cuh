@@ -117,7 +117,7 @@ struct gemm_ar_roles {
     static REDUCE_MEMBER void after(const plan *p, struct mk_cta *cta, const struct mk_tile *tile,
                                     uint32_t first, uint32_t rows, uint32_t parts)
     {
-        gemm_ar_after(p, cta, tile, first, rows, parts);
+        gemm_ar_after(p, cta, tile, first, rows, parts, 0);
     }
 
     static REDUCE_MEMBER bool spreads(const plan *p)
@@ -191,8 +191,21 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
     gemm_rs_norm_rows(p, &own);
 }
 
+/* Of kernels whose registers are few: each peer is told of an own tile behind its own copy. */
+template <class roles> struct reduce_apart : roles {
+    static REDUCE_MEMBER void after(const typename roles::plan *p, struct mk_cta *cta,
+                                    const struct mk_tile *tile, uint32_t first, uint32_t rows,
+                                    uint32_t parts)
+    {
+        if constexpr (roles::gathers)
+            gemm_ar_after(p, cta, tile, first, rows, parts, 1);
+        else
+            roles::after(p, cta, tile, first, rows, parts);
+    }
+};
+
 /* Either with sums in a tree: a type of its own, as its kernels are others. */
-template <class roles> struct reduce_in_tree : roles {
+template <class roles> struct reduce_in_tree : reduce_apart<roles> {
     static constexpr bool shares = false, tree = true, shared_code = false;
 };
 
@@ -202,7 +215,7 @@ template <class roles> struct reduce_of_fp16 : roles {
 };
 
 /* And of FP8. */
-template <class roles> struct reduce_of_fp8 : roles {
+template <class roles> struct reduce_of_fp8 : reduce_apart<roles> {
     static constexpr bool shares = false, norms = false, scaled = true, shared_code = false;
 };
 

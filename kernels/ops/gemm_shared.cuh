@@ -153,8 +153,7 @@ GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_
                 share_add<2>(w, block + half * part + row, mine);
         }
         p = MK_FRESH(p);
-        mk_cta_add_others(own, 0, p->topo.gpus, p->topo.gpus, op::shared_flag(plan, w->tile.id),
-                          parts);
+        mk_cta_add_each(own, mk_locals(0, p->topo.gpus), op::shared_flag(plan, w->tile.id), parts);
         if (cta_leads(own) && !last)
             ptx_mbar_arrive(barrier(reduce_shared->taken, i, half));
     }

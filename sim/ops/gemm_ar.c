@@ -23,7 +23,8 @@ static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct 
         return mk_cta_settle(cta) || gemm_ar_share(p, cta, t, first, rows, parts);
     if (p->rs.shots == 1)
         return sim_gemm_rs_joint(plan, &p->rs, cta, t, first, rows, parts);
-    gemm_ar_after(p, cta, t, first, rows, parts);
+    gemm_ar_after(p, cta, t, first, rows, parts,
+                  plan->problem.fp8 || plan->problem.deterministic == MK_EVERYWHERE);
     return 0;
 }
 

@@ -18,11 +18,11 @@ static inline int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t co
     return mutant_wait_others(cta, flag, count, count, target, cause);
 }
 
-static inline void mutant_add_others(struct mk_cta *cta, uint32_t first, uint32_t end, uint32_t own,
-                                     uint32_t flag, uint64_t count)
+static inline void mutant_add_each(struct mk_cta *cta, uint32_t ranks, uint32_t flag,
+                                   uint64_t count)
 {
-    for (uint32_t local = first; local < end; local++)
-        if (local != own)
+    for (uint32_t local = 0; ranks >> local; local++)
+        if (ranks >> local & 1)
             mutant_add(cta, local, flag, count);
 }
 
@@ -33,7 +33,7 @@ void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t v
 
 #define mk_cta_wait_all mutant_wait_all
 #define mk_cta_wait_others mutant_wait_others
-#define mk_cta_add_others mutant_add_others
+#define mk_cta_add_each mutant_add_each
 #define mk_cta_combine mutant_combine
 #define mk_cta_route mutant_route
 #define mk_cta_settle mutant_settle

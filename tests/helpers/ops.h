@@ -272,18 +272,21 @@ __attribute__((unused)) static void ops_sum_errors(enum mk_op op, int whole)
         }
 }
 
-/* The same bits in every order and with every role split, in two shots and in one. */
+/* The same bits in every order and with every role split, in two shots and in one, and where a rank's blocks are of columns. */
 __attribute__((unused)) static void ops_sum_bits(enum mk_op op, int whole)
 {
     static const uint64_t shape[3] = {33, 72, 40};
-    for (size_t i = 0; i < 2 * OPS_FORMS; i++) {
-        const uint32_t *form = ops_forms[i / 2], shots = 2 - (uint32_t)i % 2;
+    static const uint32_t all_shots[] = {2, 1, 4};
+    for (size_t i = 0; i < 3 * OPS_FORMS; i++) {
+        const uint32_t *form = ops_forms[i / 3], shots = all_shots[i % 3];
         uint64_t first = 0, bits;
-        for (uint64_t seed = 0; seed < 8 && (shots == 2 || form[0] == 1); seed++) {
+        for (uint64_t seed = 0;
+             seed < 8 && (shots != 1 || form[0] == 1) && shots <= op_of(op)->most_shots; seed++) {
             struct sim_world_config c = ops_config(op, form, shape);
             c.seed = seed * 97;
             sim_world_vary(&c);
             c.problem.tuning.shots = shots; /* each has an order of its own */
+            c.problem.n = shots == 4 ? 96 : shape[1];
             c.problem.deterministic = 1;
             /* what a tile's own sums depend on */
             c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;

@@ -8,7 +8,7 @@
 #undef mk_cta_deliver
 #undef mk_cta_combine
 #undef mk_cta_wait_others
-#undef mk_cta_add_others
+#undef mk_cta_add_each
 #undef mk_cta_route
 #undef mk_cta_settle
 #undef mk_cta_signal
