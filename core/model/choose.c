@@ -188,7 +188,9 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
         return;
     choose_rest(best);
     double tile_ns = best->ns * TILE_GAIN; /* another tile has to promise this */
-    for (uint32_t i = 0; op_gpu_tile(problem, i, &tile); i++) {
+    const int measured =
+        problem->topo.nodes == 1 && op_of(problem->op)->tiles_measured >> problem->topo.gpus & 1;
+    for (uint32_t i = 0; !measured && op_gpu_tile(problem, i, &tile); i++) {
         struct search from = {.machine = machine, .problem = problem, .weighed = best->weighed};
         if (tile.tile_m == s.made.tile_m && tile.tile_n == s.made.tile_n)
             continue;

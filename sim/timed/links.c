@@ -195,11 +195,12 @@ static void links_share_room(struct timed_world *w, const struct timed_node *n,
         &w->machine->movers[kind == TIMED_SENDS ? (uint32_t)w->sends : (uint32_t)kind];
     uint32_t least = w->movers[kind], flows = c->count > least ? c->count : least;
     c->rate = c->count ? links_in_turn(c->alone, i < copies ? r->room : r->add_room, flows) : 0;
-    /* a byte is read and written; of a sum most are read */
+    /* a byte is read and written; of a sum most are read, and TMA's (timed_combine) have both */
+    const uint32_t passes = i < copies || kind != MACHINE_TMA ? 2 : 1;
     uint32_t gpu = i < copies ? i / TIMED_KINDS / gpus : (i - copies) / MACHINE_MOVERS;
     double left = links_memory_left(w, (uint32_t)(n - w->nodes) * gpus + gpu);
-    if (c->count && left > 0 && c->rate * c->count * 2 > left)
-        c->rate = left / (2 * c->count);
+    if (c->count && left > 0 && c->rate * c->count * passes > left)
+        c->rate = left / (passes * c->count);
 }
 
 /* ---- between GPUs ---- */
