@@ -87,6 +87,9 @@ struct mk_machine {
 
     /* NVLink, of one GPU, all peers together */
     double nvlink_out, nvlink_in;
+    double
+        nvlink_joint; /* share of nvlink_in that is lost where very many peers push at once; where
+                          * n do, (n - 1) / n of it */
 
     /* the network, of one rank */
     double nic_rate;    /* bytes/ns each way */

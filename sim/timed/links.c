@@ -234,15 +234,26 @@ static uint32_t links_parts(const struct timed_world *w)
     return m->hbm_rate > 0 && m->hbm_rate * LEAST_MEMORY < m->nvlink_out + m->nvlink_in ? 4 : 2;
 }
 
+/* bytes/ns into a GPU to which `peers` (bits) push: what several send meets in the switch. */
+static double links_in_of(const struct mk_machine *m, uint64_t peers)
+{
+    const int count = __builtin_popcountll(peers);
+    return count ? m->nvlink_in * (1 - m->nvlink_joint * (count - 1) / count) : m->nvlink_in;
+}
+
 static void links_open_ways(const struct timed_world *w, const struct timed_node *n,
                             struct links_way *ways)
 {
+    uint64_t peers[MK_MAX_LOCAL] = {0};
     uint32_t gpus = links_gpus(w), first = (uint32_t)(n - w->nodes) * gpus, parts = links_parts(w);
+    for (uint32_t i = 0; i < n->count; i++)
+        peers[n->classes[n->active[i]].ways[1] - LINKS_IN] |=
+            1ull << (n->classes[n->active[i]].ways[0] - LINKS_OUT);
     for (uint32_t g = 0; g < gpus; g++) {
         const struct timed_rank *r = &w->ranks[first + g];
         double memory = links_memory_left(w, first + g);
         ways[LINKS_OUT + g].left = w->machine->nvlink_out * r->slow.nvlink;
-        ways[LINKS_IN + g].left = w->machine->nvlink_in * r->slow.nvlink;
+        ways[LINKS_IN + g].left = links_in_of(w->machine, peers[g]) * r->slow.nvlink;
         ways[LINKS_MEMORY + g].left = memory > 0 ? memory : INFINITY;
     }
     for (uint32_t i = 0; i < n->count; i++) {
