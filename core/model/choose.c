@@ -188,9 +188,7 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
         return;
     choose_rest(best);
     double tile_ns = best->ns * TILE_GAIN; /* another tile has to promise this */
-    const int measured =
-        problem->topo.nodes == 1 && op_of(problem->op)->tiles_measured >> problem->topo.gpus & 1;
-    for (uint32_t i = 0; !measured && op_gpu_tile(problem, i, &tile); i++) {
+    for (uint32_t i = 0; op_gpu_tile(problem, i, &tile); i++) {
         struct search from = {.machine = machine, .problem = problem, .weighed = best->weighed};
         if (tile.tile_m == s.made.tile_m && tile.tile_n == s.made.tile_n)
             continue;
@@ -205,6 +203,12 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
         if (from.ns > 0 && from.ns < tile_ns && from.ns < best->ns)
             *best = from;
     }
+}
+
+/* The operator's own plans were measured on such a cluster, and stay. */
+static int choose_is_measured(const struct mk_problem *q)
+{
+    return q->topo.nodes == 1 && op_of(q->op)->plans_measured >> q->topo.gpus & 1;
 }
 
 /* Which form of shots is the model's to say. */
@@ -226,7 +230,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
     memset(chosen, 0, sizeof *chosen);
     /* a machine's times are those of bf16 on engine wgmma */
     if (problem->exec != MK_EXEC_CUDA || problem->fp8 || problem->engine == MK_ENGINE_MMA ||
-        !model_knows(problem->op))
+        !model_knows(problem->op) || choose_is_measured(problem))
         return 0;
     choose_in_shots(machine, problem, 0, &best, &plain);
     const struct search formula = best;
