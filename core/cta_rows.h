@@ -63,7 +63,8 @@ static inline void mk_cta_spread(struct mk_cta *cta, uint32_t local, const struc
     uint64_t rows = 0;
     for (uint64_t at = begin; at < end; at++)
         rows += mk_cta_load(cta, s->places.position + at * 4) != UINT32_MAX;
-    if (mk_rows_without_data(cta, local, s->id, rows * s->row_bytes))
+    /* tokens are read once, and a byte written takes as much of memory as three that are read */
+    if (mk_rows_without_data(cta, local, s->id, (3 * rows + s->count) * s->row_bytes / 4))
         return;
     for (uint64_t at = begin; at < end; at++) {
         const uint32_t row = mk_cta_load(cta, s->places.position + at * 4);

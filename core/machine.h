@@ -55,13 +55,17 @@ struct mk_machine {
     double stage_fp8; /* ... of e4m3, 128 of K, with scales of blocks; 0: 1 */
     double
         stage_fp8_sums; /* ... where products are added over ranks: with one set of raw sums; 0: stage_fp8 */
-    double stage_fp8_moe;            /* ... of products of several groups; 0: stage_fp8 */
-    double end_fp32;                 /* factor of a tile's end where partial sums are fp32 */
-    double route_count, route_place; /* ns of making a MoE's tables, beside reading the ids */
+    double promote_moe; /* ns more a stage of several groups' e4m3, 128 of K, for sums by scales; 0:
+                         * it takes stage_fp8 */
+    double end_fp32;    /* factor of a tile's end where partial sums are fp32 */
+    /* Of making a MoE's tables: ns of counting, of placing, of laying out what has come (or handing
+     * it on), of the order of tiles, and in each step but the last of each id that a block has */
+    double route_count, route_place, route_lay, route_order, route_id;
     double beside; /* share by which a stage grows for each warp that shares its SM and works */
     double beside_peer;  /* ... while warps push far more than NVLink takes */
     double l2;           /* bytes of the cache that all SMs load through */
     double grouped_rate; /* bytes/ns of all SMs from it, where A and B are of several groups */
+    double fill;         /* ... of which a byte that comes from HBM takes so many bytes' share */
     double spill; /* share by which that grows where what is pushed and read does not fit into l2 */
     double under; /* share by which a warp is slower beside an engine that multiplies */
     double outbox;  /* ns that a tile takes more where C leaves by the outbox */
@@ -83,6 +87,9 @@ struct mk_machine {
 
     /* NVLink, of one GPU, all peers together */
     double nvlink_out, nvlink_in;
+    double
+        nvlink_joint; /* share of nvlink_in that is lost where very many peers push at once; where
+                          * n do, (n - 1) / n of it */
 
     /* the network, of one rank */
     double nic_rate;    /* bytes/ns each way */
@@ -140,6 +147,8 @@ struct machine_load {
     int b_kn, fp32;     /* B is [K, N]; C leaves as fp32 partial sums */
     int grouped;        /* neighbours multiply different groups, and share no loads */
     double rows;        /* that a grouped tile has; 0: all */
+    double engines;     /* grouped: SMs that multiply now; 0: all */
+    double stored;      /* ... bytes of C that a stage of a tile stands for */
 };
 
 /* The description of a tile of a cluster of CTAs. Where the file has none: that of a tile with as

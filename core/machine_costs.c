@@ -30,23 +30,34 @@ const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t 
     return best;
 }
 
+/* What a stage of so many rows and columns takes of L2: an SM's share of its rate; or, of all that
+ * multiply, what they load and store and a part of what comes into it from HBM. */
+static double machine_cache_ns(const struct mk_machine *m, const struct machine_load *load,
+                               double lines, double fetched)
+{
+    const double loaded = STAGE_BYTES * lines + load->stored, alone = m->sms * loaded,
+                 all = (load->engines > 0 ? load->engines : m->sms) * loaded + m->fill * fetched;
+    return m->grouped_rate > 0 ? (alone > all ? alone : all) / m->grouped_rate : 0;
+}
+
 double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t,
                         const struct machine_load *load, double fetched)
 {
-    const double fp8 = load->summed && m->stage_fp8_sums > 0   ? m->stage_fp8_sums
-                       : load->grouped && m->stage_fp8_moe > 0 ? m->stage_fp8_moe
+    const double promoted = load->fp8 && load->grouped ? m->promote_moe : 0,
+                 fp8 = promoted > 0                            ? 1
+                       : load->summed && m->stage_fp8_sums > 0 ? m->stage_fp8_sums
                                                                : m->stage_fp8;
     const double most = machine_cta_rows(t),
                  rows = load->rows > 0 && load->rows < most ? load->rows : most;
-    double ns = t->stage * (load->b_kn ? m->stage_kn : 1) * (load->fp8 && fp8 > 0 ? fp8 : 1) *
-                load->slower * (1 + m->beside * load->beside + m->beside_peer * load->beside_peer) *
-                (rows <= most / 2 ? MK_HALF_TILE : 1); /* a consumer has none */
-    double loaded = STAGE_BYTES * (rows + t->tile_n);
-    if (load->grouped && m->grouped_rate > 0 && ns < m->sms * loaded / m->grouped_rate)
-        ns = m->sms * loaded / m->grouped_rate;
+    double ns = (t->stage * (load->b_kn ? m->stage_kn : 1) * (load->fp8 && fp8 > 0 ? fp8 : 1) *
+                     (rows <= most / 2 ? MK_HALF_TILE : 1) + /* a consumer has none */
+                 promoted) *
+                load->slower * (1 + m->beside * load->beside + m->beside_peer * load->beside_peer);
     double memory = m->hbm_rate > 0 ? fetched / m->hbm_rate : 0;
     /* loads are ahead of the products: the longer of both counts, near each other somewhat more */
-    return memory <= 0 ? ns : pow(pow(ns, 4) + pow(memory, 4), 0.25);
+    ns = memory <= 0 ? ns : pow(pow(ns, 4) + pow(memory, 4), 0.25);
+    double cache = load->grouped ? machine_cache_ns(m, load, rows + t->tile_n, fetched) : 0;
+    return ns > cache ? ns : cache;
 }
 
 double machine_tile_ns(const struct mk_machine *m, const struct machine_tile *t,

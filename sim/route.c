@@ -1,4 +1,5 @@
 #include "sim/route.h"
+#include "core/random.h"
 
 #include "core/ops/moe.h"
 
@@ -479,6 +480,16 @@ void route_make(const struct mk_route *r, uint8_t *heap, const uint32_t *ids, co
     free(m.sent);
     free(m.of);
     free(m.base);
+}
+
+void route_draw_token(uint64_t key, uint64_t token, uint32_t k, uint32_t used, uint32_t *ids)
+{
+    const uint64_t bits = mk_hash(key ^ token);
+    uint64_t step = 1 + (bits >> 32) % 7;
+    if (used % step == 0 || k * step > used) /* a token names an expert once */
+        step = 1;
+    for (uint32_t place = 0; place < k; place++)
+        ids[place] = (uint32_t)((bits % used + place * step) % used);
 }
 
 void route_hand_over(const struct mk_route *r, uint8_t *(*heap_of)(void *context, uint32_t rank),

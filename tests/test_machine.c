@@ -173,7 +173,7 @@ static void costs_follow(void **state)
         .stage_kn = 2,
         .stage_fp8 = 1.5,
         .stage_fp8_sums = 1.75,
-        .stage_fp8_moe = 3,
+        .promote_moe = 3,
         .tiles = {{256, 128, 10, 20, 30}, {128, 64, 1, 2, 3}},
         .paced = 2,
         .movers = {[MACHINE_WARP] =
@@ -200,11 +200,11 @@ static void costs_follow(void **state)
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.5 * 2 * 2 * 2 + 90);
     load.summed = 0;
     load.grouped = 1;
-    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 3 * 2 * 2 * 2 + 90);
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + (20 * 2 + 3) * 2 * 2 + 90);
     /* of half of a CTA's 128 rows one consumer has none, and what is not there is not loaded */
     load.rows = 64;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) ==
-                10 + 20 * 3 * 2 * 2 * 2 * MK_HALF_TILE + 90);
+                10 + (20 * 2 * MK_HALF_TILE + 3) * 2 * 2 + 90);
     m.sms = 132;
     m.grouped_rate = 132 * 128.0 * (64 + 128) / 1000;
     assert_true(fabs(machine_tile_ns(&m, t, &load, 64, 0) - (10 + 1000 + 90)) < 1e-6);
@@ -225,6 +225,15 @@ static void costs_follow(void **state)
     m.sms = 132;
     m.grouped_rate = 4325.376;
     assert_true(fabs(machine_tile_ns(&m, t, &load, 64, 0) - (10 + 1000 + 30)) < 1e-6);
+    /* what is stored, and a part of what comes from HBM, take of it, too; but an SM alone has no more
+     * than its share */
+    m.fill = 0.5;
+    m.hbm_rate = 1e9;
+    load.stored = 32768;
+    assert_true(fabs(machine_tile_ns(&m, t, &load, 64, 4325376) - (10 + 2500 + 30)) < 1e-6);
+    load.stored = 0;
+    load.engines = 33;
+    assert_true(fabs(machine_tile_ns(&m, t, &load, 64, 4325376) - (10 + 1000 + 30)) < 1e-6);
     m.grouped_rate = 1e9;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 + 30);
     /* a put by way of host memory: its slowest way, and two more */

@@ -210,12 +210,15 @@ static void near_what_was_measured_of_others(void **state)
     static const struct {
         const char *table;
         uint32_t rows;
-        double median, mean, worst;
-    } tables[] = {{"tests/golden/measured_2xH200_attention_moe.csv", 42, 0.05, 0.07, 0.25},
-                  {"tests/golden/measured_1xH200_decode.csv", 7, 0.10, 0.09, 0.13},
-                  {"tests/golden/measured_2xH200_few_rows.csv", 15, 0.08, 0.08, 0.12},
-                  {"tests/golden/measured_2xH200_evening.csv", 57, 0.04, 0.05, 0.17},
-                  {"tests/golden/measured_2xH200_bench.csv", 47, 0.04, 0.05, 0.16}};
+        double median, mean, worst[2];
+    } tables[] = {{"tests/golden/measured_2xH200_attention_moe.csv", 42, 0.05, 0.06, {0.25, 0.25}},
+                  {"tests/golden/measured_2xH200_moe.csv", 41, 0.04, 0.05, {0.15, 0.13}},
+                  /* which experts the ranks' one token names is known in a launch alone */
+                  {"tests/golden/measured_4xH200_moe.csv", 12, 0.05, 0.09, {0.50, 0.12}},
+                  {"tests/golden/measured_1xH200_decode.csv", 7, 0.04, 0.05, {0.12, 0.12}},
+                  {"tests/golden/measured_2xH200_few_rows.csv", 15, 0.08, 0.08, {0.12, 0.20}},
+                  {"tests/golden/measured_2xH200_evening.csv", 57, 0.04, 0.05, {0.17, 0.25}},
+                  {"tests/golden/measured_2xH200_bench.csv", 47, 0.04, 0.05, {0.16, 0.24}}};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (int by = VALIDATE_MODEL; by <= VALIDATE_EVENTS; by++) {
             struct measured m;
@@ -224,7 +227,7 @@ static void near_what_was_measured_of_others(void **state)
             validate_sum(&m, predicted, MK_OPS, &all);
             assert_int_equal(m.count, tables[i].rows);
             assert_int_equal(all.plans, tables[i].rows);
-            double worst = tables[i].worst + (by == VALIDATE_EVENTS ? 0.08 : 0);
+            double worst = tables[i].worst[by == VALIDATE_EVENTS];
             if (all.median > tables[i].median || all.mean > tables[i].mean || all.worst > worst)
                 fail_msg("%s %s: median %.3f, mean %.3f, worst %.3f", tables[i].table, form(by),
                          all.median, all.mean, all.worst);

@@ -213,6 +213,28 @@ static void test_one_rate_counts(void **state)
         }
 }
 
+/* Where three peers push at once two thirds of nvlink_joint are lost, of one nothing. Not all push all
+ * the time. */
+static void test_pushes_meet(void **state)
+{
+    for (uint32_t gpus = 2; gpus <= 4; gpus += 2) {
+        struct mk_machine m = free_machine();
+        struct mk_problem q = problem(MK_OP_AG_GEMM, MK_EXEC_CUDA, 1, gpus);
+        struct timed_result r;
+        struct mk_plan plan;
+        q.m = 4096 * gpus;
+        q.n = 256;
+        q.k = 512;
+        m.nvlink_in = m.nvlink_out = 0.5;
+        build(&plan, &q);
+        double free = run(&plan, &m, 2, &r);
+        m.nvlink_joint = 0.3;
+        double joint = run(&plan, &m, 2, &r), longer = gpus == 2 ? 1 : 1.25;
+        if (joint < free * (1 + (longer - 1) / 3) || joint > free * longer)
+            fail_msg("%u GPUs: %.0f ns, and %.0f where pushes meet", gpus, free, joint);
+    }
+}
+
 /* The ideal has the time in it that reading the weights takes: of experts, those that are chosen.
  */
 static void test_memory_is_in_the_ideal(void **state)
@@ -706,6 +728,7 @@ int main(void)
         cmocka_unit_test(test_queue),
         cmocka_unit_test(test_bytes_tiles_and_bounds),
         cmocka_unit_test(test_one_rate_counts),
+        cmocka_unit_test(test_pushes_meet),
         cmocka_unit_test(test_slow_parts),
         cmocka_unit_test(test_memory_is_in_the_ideal),
         cmocka_unit_test(test_norm_comes_last),

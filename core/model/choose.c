@@ -206,6 +206,12 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
     }
 }
 
+/* The operator's own plans were measured on such a cluster, and stay. */
+static int choose_is_measured(const struct mk_problem *q)
+{
+    return q->topo.nodes == 1 && op_of(q->op)->plans_measured >> q->topo.gpus & 1;
+}
+
 /* Which form of shots is the model's to say. */
 static int choose_has_forms(const struct mk_problem *q)
 {
@@ -225,7 +231,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
     memset(chosen, 0, sizeof *chosen);
     /* a machine's times are those of bf16 on engine wgmma */
     if (problem->exec != MK_EXEC_CUDA || problem->fp8 || problem->engine == MK_ENGINE_MMA ||
-        !model_knows(problem->op))
+        !model_knows(problem->op) || choose_is_measured(problem))
         return 0;
     choose_in_shots(machine, problem, 0, &best, &plain);
     const struct search formula = best;

@@ -164,6 +164,7 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .work = moe_dispatch_gemm_work,
     .memory = moe_dispatch_gemm_memory,
     .model = moe_dispatch_gemm_model,
+    .plans_measured = 1 << 2,
     .gpu_tile = moe_dispatch_gemm_built,
     .own_blocks = 1,
     .mma = 1,

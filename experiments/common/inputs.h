@@ -12,14 +12,14 @@
 
 MK_PURE uint64_t inputs_mix(uint64_t x)
 {
-    return mk_mix(x + MK_RANDOM_STEP);
+    return mk_hash(x);
 }
 
 /* A tensor of one launch. `tensor` is the caller's number of it; give each rank's own tensor a
  * number of its own. */
 MK_PURE uint64_t inputs_key(uint64_t seed, uint64_t tensor, uint64_t epoch)
 {
-    return inputs_mix(inputs_mix(inputs_mix(seed) ^ tensor) ^ epoch);
+    return mk_key(seed, tensor, epoch);
 }
 
 /* Four values at once: elements 4 * group .. 4 * group + 3. element: MK_BF16 or MK_FP16. */

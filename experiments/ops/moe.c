@@ -46,6 +46,7 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
     const struct mk_moe *m = &d->job->problem.moe;
     uint32_t k = (uint32_t)m->k, experts = (uint32_t)plan_moe_named(&d->job->problem),
              world = mk_world(&d->job->problem.topo);
+    const uint64_t key = run_data_key(d, ROUTE_IDS + rank, launch);
     int routing = d->job->options.routing, few = routing == RUN_ROUTING_FEW && experts / 2 >= k;
     uint64_t tokens = routing == RUN_ROUTING_NONE
                           ? (rank == world - 1 ? 0 : m->tokens - m->tokens / 8)
@@ -55,17 +56,12 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
             moe_draw(d, rank, launch, token, ids + token * k);
             continue;
         }
-        uint64_t bits = inputs_mix(run_data_key(d, 1000 + rank, launch) ^ token),
-                 step = 1 + (bits >> 32) % 7;
-        uint32_t used = few ? experts / 2 : experts;
-        if (used % step == 0 || k * step > used) /* a token names an expert once */
-            step = 1;
-        for (uint32_t place = 0; place < k; place++) {
-            uint32_t expert = (uint32_t)((bits % used + place * step) % used) * (few ? 2 : 1);
-            ids[token * k + place] = token >= tokens              ? UINT32_MAX
-                                     : routing == RUN_ROUTING_ONE ? (place ? UINT32_MAX : 0)
-                                                                  : expert;
-        }
+        uint32_t *of = ids + token * k;
+        route_draw_token(key, token, k, few ? experts / 2 : experts, of);
+        for (uint32_t place = 0; place < k; place++)
+            of[place] = token >= tokens              ? UINT32_MAX
+                        : routing == RUN_ROUTING_ONE ? (place ? UINT32_MAX : 0)
+                                                     : of[place] * (few ? 2 : 1);
     }
 }
 

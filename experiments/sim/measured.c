@@ -260,17 +260,19 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
 
 #define MOST_SHAPES 1024u
 
-static int measured_by_bench(const struct header *h, char *const *cells)
+static int measured_by(const struct header *h, char *const *cells, const char *command)
 {
-    return !strcmp(measured_cell(h, cells, "command"), "bench");
+    return !strcmp(measured_cell(h, cells, "command"), command);
 }
 
-/* GPUs rest in turns of `mkernel bench`, but not where another's products, as long as the
- * operator's, are in between: attention (what has a mask) takes turns with cuDNN's. */
+/* GPUs rest in turns of `mkernel bench`, and in `run` while the inputs of the next burst are made; but
+ * not where another's products, as long as the operator's, are in between: attention (what has a
+ * mask) takes turns with cuDNN's. */
 static int measured_rests(const struct header *h, char *const *cells)
 {
     int op = plan_op_by_name(measured_cell(h, cells, "op"));
-    return measured_by_bench(h, cells) && op >= 0 && !op_of(op)->causal;
+    return (measured_by(h, cells, "bench") || measured_by(h, cells, "run")) && op >= 0 &&
+           !op_of(op)->causal;
 }
 
 static int measured_read_rows(struct measured *m, FILE *f, const char *path, const struct header *h,
@@ -300,7 +302,7 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         row->is_default = !strcmp(measured_cell(h, cells, "default"), "1");
         row->shape = first + shape;
         row->rested = measured_rests(h, cells);
-        row->early = measured_by_bench(h, cells) && measured_whole(h, cells, "burst") > 1;
+        row->early = measured_by(h, cells, "bench") && measured_whole(h, cells, "burst") > 1;
         snprintf(why, sizeof why, "it has no time, or wrong results");
         if (!(row->ms > 0) || strtoull(measured_cell(h, cells, "wrong"), NULL, 10) ||
             measured_plan(row, h, cells, sms, why, sizeof why)) {

@@ -13,7 +13,7 @@ struct measured_row {
     double of_best;  /* over the shape's best, drift taken out (tune's own column); 0: not said */
     int is_default;  /* the formula's plan of when it was measured */
     int inside;      /* from a trace: the time begins at the launch's first record */
-    int rested;      /* by `mkernel bench`, whose turns leave GPUs time to cool */
+    int rested;      /* by `mkernel bench` or in bursts of `run`, which leave GPUs time to cool */
     int early;       /* in a CUDA graph of several launches, without events between them */
     uint32_t shape;  /* index of its shape in struct measured */
     char words[256]; /* the plan, as the table has it */

@@ -60,6 +60,33 @@ static int compute_wide(const struct sim_operands *o)
     return o->c_number == MK_FP32 || o->c_number == MK_FP24;
 }
 
+/* Bytes that the rank's engines read from HBM in one stage: of tiles by tickets those engines that
+ * multiply now, of others all. */
+static double compute_fetched(const struct timed_rank *r)
+{
+    return r->world->pipeline.tickets ? r->reading : r->world->fetched;
+}
+
+/* Elements of K that a stage has. */
+static uint32_t compute_stage_k(const struct timed_rank *r)
+{
+    const struct mk_problem *q = &r->plan.problem;
+    return 128 / op_factor_bytes(q) * plan_parts_of_k(&q->tuning);
+}
+
+/* Stages of a tile. On a GPU half of a gated tile's columns of B are the gate's. */
+static uint32_t compute_stages(const struct timed_rank *r, const struct sim_operands *o)
+{
+    const int twice = r->plan.problem.exec == MK_EXEC_HOST && o->gate;
+    return (uint32_t)mk_ceil_div(o->k, compute_stage_k(r)) * (twice ? 2 : 1);
+}
+
+/* Bytes of C that a stage of a tile by a ticket stands for. */
+static double compute_stored(const struct timed_rank *r, const struct sim_operands *o)
+{
+    return (double)o->rows * (double)mk_combine_bytes(o->cols, o->c_number) / compute_stages(r, o);
+}
+
 static double compute_stage(const struct timed_cta *c, const struct sim_operands *o)
 {
     const struct timed_rank *r = timed_rank_of(c);
@@ -71,13 +98,15 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
                                 .b_kn = !r->plan.problem.b_transposed,
                                 .fp32 = compute_wide(o),
                                 .grouped = w->pipeline.tickets != 0,
-                                .rows = w->pipeline.tickets ? o->rows : 0};
+                                .rows = w->pipeline.tickets ? o->rows : 0,
+                                .engines = r->multiply,
+                                .stored = w->pipeline.tickets ? compute_stored(r, o) : 0};
     if (w->beside) {
         compute_beside(c, &load);
         load.beside_peer = compute_wanted(c);
     }
     /* copies and sums share the memory: they leave a tile a fourth of its rate at least */
-    double fetched = w->fetched;
+    double fetched = compute_fetched(r);
     if (fetched > 0 && w->machine->hbm_rate > 0) {
         double left = 1 - timed_links_memory(r) / w->machine->hbm_rate;
         fetched /= left > 0.25 ? left : 0.25;
@@ -106,17 +135,48 @@ static void compute_busy(struct timed_cta *c, double ns)
     timed_rank_of(c)->busy += ns;
 }
 
+/* `count` stages of `ns`, which read from HBM. */
+static void compute_read(struct timed_cta *c, uint32_t count, double ns)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    const double fetched = compute_fetched(r), all = count * ns;
+    if (fetched > 0 && ns > 0) {
+        r->loading = fetched / ns;
+        if (r->loads_until < c->at + (uint64_t)all)
+            r->loads_until = c->at + (uint64_t)all;
+    }
+    compute_busy(c, all);
+}
+
+#define SHARED_STAGES 16u /* after so many an engine looks again who shares the memory */
+
+/* The stages of a tile by a ticket. The first and the last of a launch have the memory for few. */
+static void compute_shared(struct timed_cta *c, const struct mk_tile *tile,
+                           const struct sim_operands *o, uint32_t stages, double scatter)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    const double fetched = timed_cache_fetch(r, tile, o) + compute_stored(r, o);
+    r->multiply++;
+    r->reading += fetched;
+    for (uint32_t done = 0; done < stages; done += SHARED_STAGES) {
+        const uint32_t count = stages - done < SHARED_STAGES ? stages - done : SHARED_STAGES;
+        timed_sync(c);
+        compute_read(c, count, compute_stage(c, o) * scatter);
+        r->cache.fetched += count * fetched;
+    }
+    timed_sync(c);
+    r->reading -= fetched;
+    r->multiply--;
+}
+
 /* All products of a tile, slice by slice as they come; *start: when the first began. */
 static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
                             const struct sim_operands *o, uint64_t *start)
 {
     const struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
-    /* on a GPU half of a gated tile's columns of B are the gate's */
     const int host = r->plan.problem.exec == MK_EXEC_HOST;
-    const uint32_t stage_k =
-        128 / op_factor_bytes(&r->plan.problem) * plan_parts_of_k(&r->plan.problem.tuning);
-    uint32_t stages = (uint32_t)mk_ceil_div(o->k, stage_k) * (host && o->gate ? 2 : 1), slice = 0;
+    uint32_t stages = compute_stages(r, o), slice = 0;
     uint32_t of_slice = w->pipeline.slice_stages ? w->pipeline.slice_stages : stages;
     double scatter = timed_scatter(w), stage = 0;
     for (uint32_t done = 0; done < stages; slice++) {
@@ -128,7 +188,8 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
             if (w->beside)
                 timed_sync(c);
             if (host)
-                compute_busy(c, compute_flop_ns(c, 2.0 * o->rows * o->cols * stage_k * stages));
+                compute_busy(
+                    c, compute_flop_ns(c, 2.0 * o->rows * o->cols * compute_stage_k(r) * stages));
             else
                 compute_busy(c, w->tile->begin / r->slow.gpu);
             stage = host ? 0 : compute_stage(c, o) * scatter;
@@ -137,12 +198,10 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
             if (w->beside)
                 r->engines[c->cta.index].tile = stages * stage;
         }
-        if (w->fetched > 0 && stage > 0) {
-            timed_rank_of(c)->loading = w->fetched / stage;
-            if (r->loads_until < c->at + (uint64_t)(count * stage))
-                timed_rank_of(c)->loads_until = c->at + (uint64_t)(count * stage);
-        }
-        compute_busy(c, count * stage);
+        if (w->pipeline.tickets)
+            compute_shared(c, tile, o, count, scatter);
+        else
+            compute_read(c, count, stage);
         done += count;
     }
     return w->pipeline.load_addends ? compute_before(c, tile, 0) : 0;
@@ -353,28 +412,36 @@ static int compute_handed(struct timed_cta *c)
     }
 }
 
-/* Takes tiles from a counter that all CTAs share. */
+/* The next number of the counter that all CTAs share. */
+static uint32_t compute_ask(struct timed_cta *c)
+{
+    timed_sync(c); /* whoever comes first gets the next */
+    return timed_rank_of(c)->taken++;
+}
+
+/* Takes tiles by tickets. A CTA holds the number of its next tile from when it begins to load the
+ * one before, as kernels/ops/moe_take.cuh does: of the last tiles none is left for a CTA that joins
+ * while others still multiply what they took first. */
 static int compute_tickets(struct timed_cta *c)
 {
     struct timed_rank *r = timed_rank_of(c);
     const struct sim_op *op = r->world->op;
     struct mk_tile tile;
+    if (c->cta.role == MK_INTRA_COMM ||
+        c->cta.role == MK_INTER_SEND) /* leaves one, begins another */
+        timed_spend(c, TIMED_FLAG, 2 * r->world->machine->movers[MACHINE_BLOCK].start);
     if (op->open && op->open(&r->plan, &c->cta))
         return 1;
     const uint32_t last =
         op->leaves && c->cta.role == MK_INTER_REDUCE ? op->leaves(&r->plan, &c->cta) : UINT32_MAX;
-    for (;;) {
-        timed_sync(c);
-        uint32_t t = r->taken++;
-        if (t >= r->plan.tiles)
-            return 0;
-        if (!op->tile(&r->plan, &c->cta, t, &tile))
-            return 0; /* those that there are come first */
+    uint32_t upcoming = compute_ask(c);
+    timed_spend(c, TIMED_FLAG, r->world->machine->wait); /* the first number's way */
+    while (upcoming < r->plan.tiles && op->tile(&r->plan, &c->cta, upcoming, &tile)) {
+        upcoming = upcoming >= last ? UINT32_MAX : compute_ask(c);
         if (compute_tile(c, &tile))
             return 1;
-        if (t >= last)
-            return 0;
     }
+    return 0;
 }
 
 int timed_compute(struct timed_cta *c)

@@ -110,7 +110,9 @@ static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_
     timed_line_flush(c);
     uint64_t start = c->at;
     c->goes_on = 0;
-    if (cta->role != MK_COMPUTE)
+    /* rows and sums of a MoE are waited for side by side, each by a lane */
+    const int beside = w->op->routes && c->waited == c->at && timed_all_raised(r, c);
+    if (cta->role != MK_COMPUTE && !beside)
         timed_spend(c, TIMED_FLAG, w->machine->wait);
     if (!timed_all_raised(r, c)) {
         timed_await(r, c);
@@ -126,6 +128,7 @@ static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_
         }
     }
     timed_record(c, mk_event_what(MK_EV_WAIT, cause, c->flag), start);
+    c->waited = c->at;
     return w->error != 0;
 }
 
@@ -173,28 +176,39 @@ void timed_raise_now(struct timed_world *w, const struct timed_flight *f)
 
 /* ---- bytes ---- */
 
-static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int sum)
+/* Whose rates a CTA has that adds. */
+static int timed_adder(const struct timed_cta *c)
+{
+    return c->mover == TIMED_SENDS ? timed_rank_of(c)->world->sends : c->mover;
+}
+
+static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int mover)
 {
     const struct timed_rank *r = timed_rank_of(c);
     timed_line_flush(c);
     uint64_t start = c->at;
-    timed_transfer(c, mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank), bytes,
-                   sum && c->mover == TIMED_SENDS ? (int)r->world->sends : c->mover, sum);
+    timed_transfer(c, mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank), bytes, mover,
+                   1);
     timed_record(c, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, id), start);
 }
 
-/* The warps of a block take tokens in turn, so only the first token's bytes are waited for. */
+/* The warps of a block take tokens in turn, so only the first token's bytes are waited for. A MoE's
+ * terms are loaded ahead by TMA. */
 static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
 {
     struct timed_cta *c = timed_cta_of(cta);
-    const struct mk_topo *topo = &timed_rank_of(c)->plan.problem.topo;
-    const uint64_t records = (uint64_t)__builtin_popcount(s->records);
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct mk_topo *topo = &r->plan.problem.topo;
+    const uint64_t records = (uint64_t)__builtin_popcount(s->records),
+                   sum = mk_combine_bytes(s->elements, s->to);
+    const int leaves = s->space == MK_SPACE_HEAP && s->local != mk_local_of(topo, topo->rank),
+              ahead = r->world->op->routes && c->mover == MACHINE_BLOCK;
     timed_add(c, s->id,
               (s->count - records) * mk_combine_bytes(s->elements, s->from) +
-                  records * mk_combine_bytes(s->elements, MK_E4M3),
-              1);
-    if (s->space == MK_SPACE_HEAP && s->local != mk_local_of(topo, topo->rank))
-        timed_copy_now(c, s->local, s->id, mk_combine_bytes(s->elements, s->to));
+                  records * mk_combine_bytes(s->elements, MK_E4M3) + (ahead && !leaves ? sum : 0),
+              ahead ? MACHINE_TMA : timed_adder(c));
+    if (leaves)
+        timed_copy_now(c, s->local, s->id, sum);
     c->goes_on = 1;
 }
 
@@ -226,6 +240,8 @@ static void timed_route(struct mk_cta *cta, const struct mk_route *route)
     struct timed_rank *r = timed_rank_of(c);
     const struct mk_machine *m = r->world->machine;
     const int own = route->step <= MK_ROUTE_PLACE;
+    if (timed_cache_open(r, route))
+        timed_error(r->world, -ENOMEM, "no memory for what L2 holds");
     timed_line_flush(c);
     if (route->step != MK_ROUTE_KEEP) { /* drawn ids already leave out what is dropped */
         route_make(route, r->heap, timed_ids_of(r->world, r->launch, route->topo.rank), NULL,
@@ -234,16 +250,18 @@ static void timed_route(struct mk_cta *cta, const struct mk_route *route)
             route_hand_over(route, timed_heap_of, r->world);
     }
     /* in each step each part reads its share of its own ids or of the records that have arrived */
+    const double ids = (double)(own ? route->tokens : timed_landed(r, route)) * route->k /
+                       route->parts * m->route_id;
+    const uint64_t start = c->at;
     timed_spend(c, TIMED_MEMORY,
-                (route->step == MK_ROUTE_COUNT   ? m->route_count
-                 : route->step == MK_ROUTE_RELAY ? 0
-                                                 : m->route_place / 2) /
+                (ids +
+                 (route->step == MK_ROUTE_COUNT   ? m->route_count
+                  : route->step == MK_ROUTE_PLACE ? m->route_place
+                  : route->step != MK_ROUTE_KEEP  ? m->route_lay
+                                                  : 0) +
+                 (route->step == MK_ROUTE_LAY_OUT && route->columns ? m->route_order : 0)) /
                     r->slow.gpu);
-    timed_add(
-        c, 0xffffffu,
-        (own ? route->tokens * 4ull : timed_landed(r, route) * sizeof(struct mk_route_record)) *
-            route->k / route->parts,
-        1);
+    timed_record(c, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, 0xffffffu), start);
 }
 
 static void timed_overflow(struct mk_cta *cta, enum mk_route_over over, uint32_t rank,

@@ -1,7 +1,7 @@
 /* The experts that tokens choose: given ids, or drawn ones. */
 #include "core/ops/moe.h"
 #include "core/ops/moe_map.h"
-#include "sim/ops/exact_moe.h"
+#include "core/random.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"
 
@@ -54,10 +54,12 @@ static void ids_draw_rank(const struct timed_world *w, const struct mk_plan *pla
             ids[i] = w->config.ids[rank * count + i];
         return;
     }
-    if (!w->chosen) {
-        exact_moe_ids(plan, w->config.seed | EXACT_MOE_EVENLY, launch, rank, ids);
+    const uint64_t key = mk_key(w->config.seed, ROUTE_IDS + rank, launch);
+    for (uint64_t token = 0; token < m->tokens && !w->chosen; token++)
+        route_draw_token(key, token, (uint32_t)m->k, (uint32_t)plan_moe_named(&plan->problem),
+                         ids + token * m->k);
+    if (!w->chosen)
         return;
-    }
     for (uint64_t i = 0; i < count && isinf(w->config.skew); i++)
         ids[i] = i % m->k ? UINT32_MAX : 0;
     if (isinf(w->config.skew))

@@ -195,11 +195,12 @@ static void links_share_room(struct timed_world *w, const struct timed_node *n,
         &w->machine->movers[kind == TIMED_SENDS ? (uint32_t)w->sends : (uint32_t)kind];
     uint32_t least = w->movers[kind], flows = c->count > least ? c->count : least;
     c->rate = c->count ? links_in_turn(c->alone, i < copies ? r->room : r->add_room, flows) : 0;
-    /* a byte is read and written; of a sum most are read */
+    /* a byte is read and written; of a sum most are read, and TMA's (timed_combine) have both */
+    const uint32_t passes = i < copies || kind != MACHINE_TMA ? 2 : 1;
     uint32_t gpu = i < copies ? i / TIMED_KINDS / gpus : (i - copies) / MACHINE_MOVERS;
     double left = links_memory_left(w, (uint32_t)(n - w->nodes) * gpus + gpu);
-    if (c->count && left > 0 && c->rate * c->count * 2 > left)
-        c->rate = left / (2 * c->count);
+    if (c->count && left > 0 && c->rate * c->count * passes > left)
+        c->rate = left / (passes * c->count);
 }
 
 /* ---- between GPUs ---- */
@@ -233,15 +234,26 @@ static uint32_t links_parts(const struct timed_world *w)
     return m->hbm_rate > 0 && m->hbm_rate * LEAST_MEMORY < m->nvlink_out + m->nvlink_in ? 4 : 2;
 }
 
+/* bytes/ns into a GPU to which `peers` (bits) push: what several send meets in the switch. */
+static double links_in_of(const struct mk_machine *m, uint64_t peers)
+{
+    const int count = __builtin_popcountll(peers);
+    return count ? m->nvlink_in * (1 - m->nvlink_joint * (count - 1) / count) : m->nvlink_in;
+}
+
 static void links_open_ways(const struct timed_world *w, const struct timed_node *n,
                             struct links_way *ways)
 {
+    uint64_t peers[MK_MAX_LOCAL] = {0};
     uint32_t gpus = links_gpus(w), first = (uint32_t)(n - w->nodes) * gpus, parts = links_parts(w);
+    for (uint32_t i = 0; i < n->count; i++)
+        peers[n->classes[n->active[i]].ways[1] - LINKS_IN] |=
+            1ull << (n->classes[n->active[i]].ways[0] - LINKS_OUT);
     for (uint32_t g = 0; g < gpus; g++) {
         const struct timed_rank *r = &w->ranks[first + g];
         double memory = links_memory_left(w, first + g);
         ways[LINKS_OUT + g].left = w->machine->nvlink_out * r->slow.nvlink;
-        ways[LINKS_IN + g].left = w->machine->nvlink_in * r->slow.nvlink;
+        ways[LINKS_IN + g].left = links_in_of(w->machine, peers[g]) * r->slow.nvlink;
         ways[LINKS_MEMORY + g].left = memory > 0 ? memory : INFINITY;
     }
     for (uint32_t i = 0; i < n->count; i++) {

@@ -73,6 +73,7 @@ struct timed_cta {
     struct coroutine *coroutine;
     struct mk_track *track; /* NULL: none */
     uint64_t target;
+    uint64_t waited;          /* when its last wait ended */
     uint32_t grid;            /* index in the launch's grid; of a sender, its compute CTA's */
     uint32_t flag, last_flag; /* of the flags it waits for: the first not raised, and the last */
     uint32_t next;            /* the next CTA in a list of those that wait */
@@ -133,6 +134,14 @@ struct timed_flight {
     struct timed_path path;
 };
 
+/* What tiles by tickets have read through L2: of each column of an expert's B, and of each product's
+ * row of tiles of A, when it was last read, in bytes that have come from HBM. */
+struct timed_cache {
+    double *b, *a;
+    double fetched;
+    uint32_t columns, up; /* of tiles, of both products and of the first */
+};
+
 struct timed_rank {
     struct sim_rank rank; /* what roles see; its context is this struct */
     struct timed_world *world;
@@ -146,8 +155,11 @@ struct timed_rank {
     uint32_t *waiting;        /* [TIMED_BUCKETS] lists of waiting CTAs, by flag */
     uint32_t event;           /* at which its next launch begins */
     uint32_t running;
-    uint32_t taken; /* tiles handed out so far, if the engine takes tiles in turn */
-    uint32_t units; /* ... and units of the work that follows them */
+    uint32_t taken;    /* tiles handed out so far, if the engine takes tiles in turn */
+    uint32_t units;    /* ... and units of the work that follows them */
+    uint32_t multiply; /* engines that multiply tiles by tickets now, */
+    double reading;    /* and the bytes that they read from HBM in one stage */
+    struct timed_cache cache;
     uint64_t launch, ended, begun;
     struct timed_path path; /* of the CTA that ended last, then of the launch's begin */
     struct timed_slow slow;
@@ -198,7 +210,7 @@ struct timed_world {
     uint64_t ids_launch[2];
     int by_hand;    /* tiles are handed out in turn */
     double clock;   /* factor on the time of tiles at the power limit, 1 or more */
-    double fetched; /* bytes that all engines read from HBM in one stage */
+    double fetched; /* bytes that all engines read from HBM in one stage; of tickets, one */
     double spilled; /* share of all ranks' A that does not fit into the L2 cache */
     /* Movers of each kind that copy within one GPU's memory at once, about. They slow each other
      * between flows, too, as calibration measures it. 0: not known */
@@ -273,6 +285,13 @@ int timed_line_waited(struct timed_cta *c, uint32_t flag, enum mk_cause cause);
 /* The event of a CTA in TIMED_BEGINS, and the end of its flow. */
 void timed_move_begins(struct timed_cta *c);
 void timed_moved(struct timed_world *w, struct timed_cta *c);
+
+/* cache.c */
+int timed_cache_open(struct timed_rank *r, const struct mk_route *route);
+void timed_cache_close(struct timed_rank *r);
+/* Bytes of a stage of a tile by a ticket that come from HBM; marks what it reads as read. */
+double timed_cache_fetch(struct timed_rank *r, const struct mk_tile *tile,
+                         const struct sim_operands *o);
 
 /* compute.c */
 int timed_compute(struct timed_cta *c);

@@ -216,6 +216,7 @@ static void world_free_rank(struct timed_world *w, struct timed_rank *r)
     }
     if (r->heap)
         munmap(r->heap, r->plan.heap_base + r->plan.heap_bytes);
+    timed_cache_close(r);
     free(r->messages.messages);
     free(r->summary);
     free(r->flags);
@@ -263,7 +264,7 @@ static int world_make(struct timed_world *w)
     w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
                          mk_role_coresident(split, MK_INTER_REDUCE));
     if (cuda && w->op->operands)
-        w->fetched = w->op->routes ? model_fetched_groups(q) : model_fetched(w->machine, q);
+        w->fetched = w->pipeline.tickets ? 0 : model_fetched(w->machine, q);
     w->clock = timed_clock(w->machine, plan);
     if (timed_flags_open(w))
         return -ENOMEM;
