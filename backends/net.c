@@ -1,6 +1,7 @@
 /* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and
  * starts the proxy. */
 #include "backends/nic.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "backends/proxy.h"
 #include "backends/stage.h"
@@ -82,14 +83,14 @@ static int net_open_verbs(void *context, struct fabric **out, const struct stage
 static int net_agree_to_stage(struct mk_comm *comm, int result, int *staged)
 {
     uint32_t world = mk_world(&comm->topo);
-    int32_t mine = result == -EOPNOTSUPP, *all = calloc(world, sizeof *all);
+    int32_t mine = result == -EOPNOTSUPP;
+    MK_FREED int32_t *all = calloc(world, sizeof *all);
     if (!all)
         return -ENOMEM;
     int rc = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
     *staged = 0;
     for (uint32_t i = 0; i < world && !rc; i++)
         *staged |= all[i];
-    free(all);
     return rc;
 }
 
@@ -128,7 +129,8 @@ static int net_choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct
 {
     const struct mk_topo *t = &comm->topo;
     const struct mr_memory_ops *owner = mr_provider(comm->heap.memory);
-    struct nic_place mine, *all = calloc(mk_world(t), sizeof *all);
+    struct nic_place mine;
+    MK_FREED struct nic_place *all = calloc(mk_world(t), sizeof *all);
     char gpu[sizeof mine.gpu] = "";
     if (!all)
         return -ENOMEM;
@@ -143,7 +145,6 @@ static int net_choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct
                                   .local_ranks = t->gpus,
                                   .places = all + mk_rank_at(t, mk_node_of(t, t->rank), 0)};
     rc = rc ? rc : nic_choose(out, &request, comm->error, sizeof comm->error);
-    free(all);
     return rc;
 }
 #endif
@@ -240,7 +241,7 @@ static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_
 {
     struct fabric *f = net->fabric;
     size_t bytes = f->ops->address_bytes(f);
-    char *mine = calloc(1, bytes), *all = calloc(mk_world(&comm->topo), bytes);
+    MK_FREED char *mine = calloc(1, bytes), *all = calloc(mk_world(&comm->topo), bytes);
     int rc = mine && all ? 0 : -ENOMEM;
     if (!rc) {
         f->ops->address(f, mine);
@@ -251,8 +252,6 @@ static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_
         rc = bootstrap_barrier(comm->bootstrap);
     if (!rc && f->ops->warm_up && comm->heap.memory != MK_MEMORY_HOST)
         rc = net_warm_up(comm, f);
-    free(mine);
-    free(all);
     return rc;
 }
 

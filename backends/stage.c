@@ -1,4 +1,5 @@
 #include "backends/stage_state.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "backends/wall_clock.h"
 
@@ -118,14 +119,12 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
             return mk_fail(-EPROTO, error, size,
                            "cannot connect to rank %u: it has another heap, or does not stage",
                            peers[i]);
-    char *inners = calloc(s->world, inner);
+    MK_FREED char *inners = calloc(s->world, inner);
     if (!inners)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->world; i++)
         memcpy(inners + i * inner, (const char *)addresses + i * (own + inner) + own, inner);
-    int rc = s->inner->ops->connect(s->inner, inners, peers, count, error, size);
-    free(inners);
-    return rc;
+    return s->inner->ops->connect(s->inner, inners, peers, count, error, size);
 }
 
 /* Waits until no copy uses the slots any more, for a second at most. */

@@ -29,8 +29,8 @@ static const struct {
     /* the emulated GPU runs kernels */
     {"sim", {"sim/", "core/", "backends/", "tracer/", "kernels/"}},
     {"tui",
-     {"tui/", "core/clock.h", "core/sentence.h", "tracer/query.h", "tracer/reader.h",
-      "tracer/why.h", "tracer/live.h"}},
+     {"tui/", "core/clock.h", "core/scoped.h", "core/sentence.h", "tracer/query.h",
+      "tracer/reader.h", "tracer/why.h", "tracer/live.h"}},
     {"experiments", {"experiments/", "core/", "backends/", "tracer/", "kernels/", "sim/", "tui/"}},
 };
 

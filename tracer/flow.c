@@ -1,6 +1,7 @@
 #include "tracer/flow.h"
 #include "core/sorted.h"
 #include "core/grow.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ struct end {
 /* The most bytes under way at once, of transfers in order of start. */
 static int flow_find_peak(struct flow_link *l)
 {
-    struct end *ends = malloc((l->count + 1) * sizeof *ends);
+    MK_FREED struct end *ends = malloc((l->count + 1) * sizeof *ends);
     if (!ends)
         return -ENOMEM;
     for (uint64_t i = 0; i < l->count; i++)
@@ -88,7 +89,6 @@ static int flow_find_peak(struct flow_link *l)
         now += l->transfers[i].bytes;
         l->peak = now > l->peak ? now : l->peak;
     }
-    free(ends);
     return 0;
 }
 

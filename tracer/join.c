@@ -2,6 +2,7 @@
  * saw it, and every wait with what ended it. */
 #include "tracer/data.h"
 #include "core/grow.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -117,7 +118,7 @@ static int join_compare_put(const void *x, const void *y, void *context)
 static int join_commands(struct trace_data *d)
 {
     struct marks commands = {0};
-    uint32_t *order = malloc((d->put_count + 1) * sizeof *order);
+    MK_FREED uint32_t *order = malloc((d->put_count + 1) * sizeof *order);
     int rc = order ? join_collect(d, MK_EV_COMMAND, &commands) : -ENOMEM;
     for (uint32_t i = 0; order && i < d->put_count; i++)
         order[i] = i;
@@ -150,7 +151,6 @@ static int join_commands(struct trace_data *d)
             }
         }
     }
-    free(order);
     free(commands.m);
     return rc;
 }

@@ -3,6 +3,7 @@
  * ones, and nothing is taken from a folder or file of another user or that another may write to:
  * that user could say anything of a job there. */
 #include "tracer/live_process.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <dirent.h>
@@ -135,18 +136,16 @@ static int live_read_open_own(const char *path, DIR **out)
 /* Any rank's header of a folder. 0 or -errno. */
 static int live_read_any(const char *folder, struct live_header *h)
 {
-    struct live_word *words = NULL;
+    MK_FREED struct live_word *words = NULL;
     struct dirent *e;
     unsigned rank;
-    DIR *d;
+    MK_CLOSED_DIR DIR *d = NULL;
     int result = live_read_open_own(folder, &d);
     if (result)
         return result;
     for (result = -ENOENT; result && (e = readdir(d));)
         if (sscanf(e->d_name, "rank-%u", &rank) == 1)
             result = live_read_rank(dirfd(d), rank, h, &words);
-    closedir(d);
-    free(words);
     return result;
 }
 
@@ -231,7 +230,7 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
         }
     }
     for (int i = 0; i < count; i++) {
-        DIR *d;
+        MK_CLOSED_DIR DIR *d = NULL;
         struct dirent *e;
         if (live_read_open_own(bases[i], &d) == -EPERM)
             foreign = i;
@@ -245,8 +244,6 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
                       h.job_pid ? h.job_pid : h.pid, plan_op_name(h.problem.op),
                       mk_world(&h.problem.topo));
         }
-        if (d)
-            closedir(d);
     }
     if (found == 1)
         return 0;

@@ -1,5 +1,6 @@
 /* Puts the parts of all ranks on one clock and into one tree of tracks. */
 #include "tracer/align.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -84,7 +85,7 @@ static int merge_shares_cta(const struct leaf *l, uint32_t count, uint32_t i)
 static int merge_add_rank(struct trace_data *d, uint32_t rank)
 {
     const struct trace_part *p = &d->parts[rank];
-    struct leaf *leaves = calloc((size_t)p->track_count * MK_ROLES + 1, sizeof *leaves);
+    MK_FREED struct leaf *leaves = calloc((size_t)p->track_count * MK_ROLES + 1, sizeof *leaves);
     uint32_t count = 0;
     int rc = leaves ? 0 : -ENOMEM;
     for (uint32_t t = 0; !rc && t < p->track_count; t++)
@@ -94,7 +95,6 @@ static int merge_add_rank(struct trace_data *d, uint32_t rank)
     if (!more) {
         for (uint32_t i = 0; i < count; i++)
             free(leaves[i].events);
-        free(leaves);
         return -ENOMEM;
     }
     d->nodes = more;
@@ -112,7 +112,6 @@ static int merge_add_rank(struct trace_data *d, uint32_t rank)
             n = merge_add_node(d, TRACE_NODE_WARP, cta, rank, l);
         merge_add_leaf(d, n, l);
     }
-    free(leaves);
     return 0;
 }
 
@@ -129,7 +128,7 @@ static int merge_compare_launch(const void *x, const void *y)
 /* Numbers launches in order of time; events were given their numbers in order of discovery. */
 static int merge_order_launches(struct trace_data *d)
 {
-    uint32_t *number = calloc((size_t)d->launch_count + 1, sizeof *number);
+    MK_FREED uint32_t *number = calloc((size_t)d->launch_count + 1, sizeof *number);
     if (!number)
         return -ENOMEM;
     if (d->launch_count)
@@ -142,7 +141,6 @@ static int merge_order_launches(struct trace_data *d)
     for (uint32_t i = 0; i < d->node_count; i++)
         for (uint64_t j = 0; j < d->nodes[i].count; j++)
             d->nodes[i].events[j].launch = number[d->nodes[i].events[j].launch];
-    free(number);
     return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "tracer/store.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "tracer/trace.h"
 
@@ -123,7 +124,7 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
         return mk_fail(-EEXIST, error, size,
                        "the trace could not be written to '%s': that is a device, pipe or socket",
                        path);
-    char *temporary = malloc(length);
+    MK_FREED char *temporary = malloc(length);
     if (!temporary)
         return mk_fail(-ENOMEM, error, size, "the trace could not be written: out of memory");
     snprintf(temporary, length, "%s.%ld.partial", path, (long)getpid());
@@ -136,7 +137,6 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     if (rc)
         unlink(temporary);
     trace_set_unfinished(NULL);
-    free(temporary);
     return rc;
 }
 

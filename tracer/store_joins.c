@@ -1,8 +1,7 @@
 /* Tables of what belongs together: launches, messages with their stages, what ended each wait, the
  * critical paths. */
 #include "tracer/store.h"
-
-#include <stdlib.h>
+#include "core/scoped.h"
 
 #include "tracer/insert.h"
 
@@ -103,7 +102,7 @@ static int store_edges(sqlite3 *db, const struct trace_data *d)
 
 static int store_critical(sqlite3 *db, const struct trace_data *d)
 {
-    struct trace_step *steps = NULL;
+    MK_FREED struct trace_step *steps = NULL;
     uint64_t count = 0;
     if (data_critical(d, &steps, &count))
         return STORE_NOMEM;
@@ -121,7 +120,6 @@ static int store_critical(sqlite3 *db, const struct trace_data *d)
                             store_joins_id_or_null(steps[k].message));
         }
     }
-    free(steps);
     return insert_end(&in);
 }
 

@@ -1,5 +1,6 @@
 /* Tables of aggregates, for views of a whole run: zoom, level, link, flow, traffic. */
 #include "tracer/store.h"
+#include "core/scoped.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -83,8 +84,8 @@ static int store_links(sqlite3 *db, const struct flow *f)
 
 static int store_flow(sqlite3 *db, const struct flow *f, const struct levels *l)
 {
-    double *moved = malloc(l->at[0].buckets * sizeof *moved),
-           *in_flight = malloc(l->at[0].buckets * sizeof *in_flight);
+    MK_FREED double *moved = malloc(l->at[0].buckets * sizeof *moved),
+                    *in_flight = malloc(l->at[0].buckets * sizeof *in_flight);
     struct insert in;
     insert_begin(&in, db, "flow", 5);
     for (uint32_t i = 0; moved && in_flight && i < l->count; i++)
@@ -101,8 +102,6 @@ static int store_flow(sqlite3 *db, const struct flow *f, const struct levels *l)
             }
         }
     int rc = moved && in_flight ? SQLITE_OK : STORE_NOMEM;
-    free(moved);
-    free(in_flight);
     return insert_end(&in) ? in.rc : rc;
 }
 

@@ -1,5 +1,6 @@
 /* Tables of what the CTAs did: track, event, and their totals. */
 #include "tracer/store.h"
+#include "core/scoped.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static struct pair *store_tracks_command_peers(const struct trace_data *d, uint6
 static int store_events(sqlite3 *db, const struct trace_data *d)
 {
     uint64_t count = 0, next = 0;
-    struct pair *peers = store_tracks_command_peers(d, &count);
+    MK_FREED struct pair *peers = store_tracks_command_peers(d, &count);
     if (!peers)
         return STORE_NOMEM;
     struct insert in;
@@ -111,7 +112,6 @@ static int store_events(sqlite3 *db, const struct trace_data *d)
                             peer);
         }
     }
-    free(peers);
     return insert_end(&in);
 }
 
@@ -160,7 +160,7 @@ static void store_tracks_keep(struct best *b, uint64_t ns, int64_t event)
 
 static int store_longest(sqlite3 *db, const struct trace_data *d)
 {
-    struct best *best = malloc(MK_EV_KINDS * sizeof *best);
+    MK_FREED struct best *best = malloc(MK_EV_KINDS * sizeof *best);
     if (!best)
         return STORE_NOMEM;
     struct insert in;
@@ -179,7 +179,6 @@ static int store_longest(sqlite3 *db, const struct trace_data *d)
             for (uint32_t i = 0; i < best[k].count; i++)
                 INSERT_INTEGERS(&in, k, best[k].at[i].ns, best[k].at[i].event);
     }
-    free(best);
     return insert_end(&in);
 }
 

@@ -1,5 +1,6 @@
 #include "tracer/why.h"
 #include "core/grow.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "tracer/query.h"
 
@@ -293,7 +294,7 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
         query_integer(db, 0, "SELECT max(cta) + 1 FROM track WHERE role = 0 AND rank = ?1", "i",
                       (int64_t)out->rank);
     room = room < 0 ? 0 : room < MOST ? room : MOST;
-    struct why_cta *ctas = calloc((size_t)room + 1, sizeof *ctas);
+    MK_FREED struct why_cta *ctas = calloc((size_t)room + 1, sizeof *ctas);
     if (!ctas)
         return mk_fail(-ENOMEM, error, size, "out of memory");
     for (int64_t i = 0; i < room; i++) {
@@ -309,6 +310,5 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
     }
     for (int64_t i = 0; i < room; i++)
         free(ctas[i].edges);
-    free(ctas);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* Chains of waits: from a CTA's progress word to the rank that all of them wait for in the end. */
 #include "tui/live.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <stdarg.h>
@@ -181,7 +182,7 @@ static void live_chain_end_at(struct live_chain *c, const struct live_job *job, 
 
 void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_chain *out)
 {
-    unsigned char *seen = calloc(job->world, 1);
+    MK_FREED unsigned char *seen = calloc(job->world, 1);
     uint32_t at = rank;
     int at_cta = (int)cta, own = 0;
     char state[96];
@@ -230,7 +231,6 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
             break;
         }
     }
-    free(seen);
 }
 
 static void live_chain_say(const struct live_job *job, struct live_verdict *v)
@@ -262,7 +262,7 @@ static void live_chain_say(const struct live_job *job, struct live_verdict *v)
 
 void live_diagnose(const struct live_job *job, struct live_verdict *v)
 {
-    int *votes = calloc(job->world, sizeof *votes);
+    MK_FREED int *votes = calloc(job->world, sizeof *votes);
     memset(v, 0, sizeof *v);
     v->rank = v->cta = v->root = -1;
     for (uint32_t i = 0; i < job->world && votes; i++) {
@@ -291,6 +291,5 @@ void live_diagnose(const struct live_job *job, struct live_verdict *v)
             }
         }
     }
-    free(votes);
     live_chain_say(job, v);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tracer/live.h"
+#include "core/scoped.h"
 #include "tui/cells.h"
 #include "tui/source.h"
 
@@ -133,11 +134,9 @@ static int source_read_tracks(struct source *s)
     int64_t ids = source_one_number(s, "SELECT coalesce(max(id), 0) FROM track");
     if (ids < 0 || ids > 16 * count + 16) /* they are numbered from 1 */
         return -EBADMSG;
-    unsigned char *empty = calloc((size_t)ids + 1, 1);
-    if (!s->tracks || !s->longest || !s->rate || !empty) {
-        free(empty);
+    MK_FREED unsigned char *empty = calloc((size_t)ids + 1, 1);
+    if (!s->tracks || !s->longest || !s->rate || !empty)
         return -ENOMEM;
-    }
     QUERY q = query_ask(s->db,
                         "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
                         "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE "
@@ -170,7 +169,6 @@ static int source_read_tracks(struct source *s)
     }
     qsort(s->tracks, (size_t)n, sizeof *s->tracks, source_compare_tracks);
     s->info.tracks = n = source_drop_empty(s->tracks, n, empty);
-    free(empty);
     QUERY rates =
         query_ask(s->db,
                   "SELECT coalesce(longest_ns, 0), 1.0 * events / (1 + coalesce(end - start, 0)) "

@@ -1,4 +1,5 @@
 #include "experiments/common/csv_table.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/result_file.h"
 
@@ -88,7 +89,7 @@ static int csv_table_first_line(int fd, char **line)
 {
     size_t room = 0;
     int copy = dup(fd);
-    FILE *f = copy < 0 ? NULL : fdopen(copy, "r");
+    MK_CLOSED FILE *f = copy < 0 ? NULL : fdopen(copy, "r");
     *line = NULL;
     if (!f) {
         if (copy >= 0)
@@ -99,7 +100,6 @@ static int csv_table_first_line(int fd, char **line)
     errno = 0;
     ssize_t length = getline(line, &room, f);
     int rc = length < 0 ? -errno : 0;
-    fclose(f);
     if (length < 0) { /* at the end, too, there may be a buffer */
         free(*line);
         *line = rc ? NULL : strdup("");
@@ -135,7 +135,7 @@ static void csv_table_tell_difference(const char *path, const char *header, cons
 static int csv_table_compare(const char *path, const char *header, char *error, size_t size)
 {
     struct stat s;
-    char *line;
+    MK_FREED char *line = NULL;
     if (stat(path, &s))
         return 0; /* whether it can be made is another question */
     if (!S_ISREG(s.st_mode))
@@ -150,7 +150,6 @@ static int csv_table_compare(const char *path, const char *header, char *error, 
     int same = !*line || !strcmp(line, header);
     if (!same)
         csv_table_tell_difference(path, header, line, error, size);
-    free(line);
     return same ? 0 : -EINVAL;
 }
 
@@ -181,13 +180,13 @@ static int csv_table_write_all(int fd, const char *text, size_t bytes)
 static int csv_table_append_locked(int fd, const char *header, const char *rows, size_t bytes)
 {
     struct stat s;
-    char *line = NULL, last = '\n';
+    MK_FREED char *line = NULL;
+    char last = '\n';
     if (fstat(fd, &s))
         return -errno;
     int rc = csv_table_first_line(fd, &line);
     if (!rc && *line && strcmp(line, header))
         rc = -EEXIST; /* it has become another table since it was looked at */
-    free(line);
     if (!rc && s.st_size && pread(fd, &last, 1, s.st_size - 1) != 1)
         rc = -EIO;
     if (rc)

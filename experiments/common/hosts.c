@@ -1,4 +1,5 @@
 #include "experiments/common/hosts.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/unfinished.h"
 
@@ -24,7 +25,7 @@
 int hosts_read(struct host_list *out, const char *path, char *error, size_t size)
 {
     char line[512], name[256], rest[256];
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     int number = 0, rc = 0;
     memset(out, 0, sizeof *out);
     if (!f)
@@ -55,7 +56,6 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
             out->slots = slots;
         }
     }
-    fclose(f);
     if (!rc && !out->count)
         rc = mk_fail(-EINVAL, error, size, "--hosts %s names no host", path);
     return rc;
@@ -272,11 +272,10 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
     sigprocmask(SIG_BLOCK, &watched, NULL);
     signal(SIGPIPE, SIG_IGN);
     for (uint32_t i = 0; i < c.world; i++) {
-        char *script = hosts_script(hosts, i, address, port, argv);
+        MK_FREED char *script = hosts_script(hosts, i, address, port, argv);
         c.inputs[i] = -1;
         c.pids[i] =
             script ? hosts_start(hosts->names[i / hosts->slots], script, token, &c.inputs[i]) : -1;
-        free(script);
         if (c.pids[i] < 0) {
             c.pids[i] = 0;
             c.status = 3;

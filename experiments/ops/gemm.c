@@ -4,6 +4,7 @@
 #include "experiments/job/op.h"
 #include "core/epilogue.h"
 #include "core/quantize.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -117,9 +118,9 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
         !run_quantize_on_gpu(&s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, pitch,
                              to, scales))
         return;
-    uint16_t *x = malloc(MK_SCALE_BLOCK * q->k * sizeof *x);
-    uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * q->k);
-    float *some = calloc(MK_SCALE_BLOCK * blocks + 4, sizeof *some);
+    MK_FREED uint16_t *x = malloc(MK_SCALE_BLOCK * q->k * sizeof *x);
+    MK_FREED uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * q->k);
+    MK_FREED float *some = calloc(MK_SCALE_BLOCK * blocks + 4, sizeof *some);
     for (uint64_t row = 0; x && some && (to || codes) && row < rows; row += MK_SCALE_BLOCK) {
         uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
         uint8_t *out = to ? to + row * q->k : codes;
@@ -130,9 +131,6 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
         mk_quantize(MK_EXEC_HOST, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, MK_INPUT_BF16, x,
                     count, q->k, out, of, argument || scales ? pitch : MK_SCALE_BLOCK, NULL);
     }
-    free(x);
-    free(codes);
-    free(some);
 }
 
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
@@ -151,8 +149,8 @@ static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t laun
     const struct mk_problem *q = &d->job->problem;
     const uint64_t k = q->k, blocks = mk_ceil_div(k, MK_SCALE_BLOCK), all = d->bytes[0] / k,
                    pitch = mk_round_up(blocks, 4), most = all > q->n ? all : q->n;
-    uint8_t *codes = malloc(most * k);
-    float *scales =
+    MK_FREED uint8_t *codes = malloc(most * k);
+    MK_FREED float *scales =
         malloc((all * blocks + mk_ceil_div(q->n, MK_SCALE_BLOCK) * pitch) * sizeof *scales);
     int result = codes && scales ? 0 : -ENOMEM;
     if (!result) {
@@ -167,8 +165,6 @@ static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t laun
             dequantize_blocks(codes + col * k, 1, k, scales + col / MK_SCALE_BLOCK * pitch, pitch,
                               b + col * depth);
     }
-    free(codes);
-    free(scales);
     return result;
 }
 
@@ -179,7 +175,7 @@ static int gemm_check_fp8(const struct run_data *d, const struct run_checked *it
     const struct mk_problem *q = &d->job->problem;
     const uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
     const uint64_t shard = q->m / world, depth = g.k;
-    float *a = malloc(g.m * depth * sizeof *a), *b = malloc(q->n * depth * sizeof *b);
+    MK_FREED float *a = malloc(g.m * depth * sizeof *a), *b = malloc(q->n * depth * sizeof *b);
     int status = a && b ? 0 : -ENOMEM, cuda = q->exec == MK_EXEC_CUDA;
     for (uint32_t rank = 0; rank < world && !status; rank++, spawn_beat())
         status = gathers ? gemm_widen_fp8(d, rank, it->launch, 0, shard, depth,
@@ -191,10 +187,7 @@ static int gemm_check_fp8(const struct run_data *d, const struct run_checked *it
     if (cuda && !g.roundings)
         g.frobenius = CHECK_FP8;
     g.cut = cuda ? CHECK_FP8_CUT : 0;
-    status = status ? status : check_gemm(&g, it->pace, it->result);
-    free(a);
-    free(b);
-    return status;
+    return status ? status : check_gemm(&g, it->pace, it->result);
 }
 
 /* One product is the reference: where ranks are summed over, every rank's A stands side by side,
@@ -227,10 +220,9 @@ int run_check_gemm(const struct run_data *d, const struct run_checked *it)
         return gemm_check_fp8(d, it, g, first, gathers);
     if (d->cuda && check_gemm_gpu && !g.residual)
         return gemm_check_gpu(d, it, g, first, gathers);
-    uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
-    int status = -ENOMEM;
+    MK_FREED uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
     if (!a || (!b && !gathers))
-        goto out;
+        return -ENOMEM;
     for (uint32_t rank = 0; rank < world; rank++) {
         if (gathers) {
             run_data_input(d, 0, rank, it->launch, 0, shard * q->k, a + rank * shard * q->k);
@@ -246,11 +238,8 @@ int run_check_gemm(const struct run_data *d, const struct run_checked *it)
     }
     g.a = a;
     g.b = gathers ? it->arguments[1] : b;
-    status = check_gemm(&g, it->pace, it->result);
+    int status = check_gemm(&g, it->pace, it->result);
     if (!status && q->epilogue & MK_EPILOGUE_RMSNORM)
         gemm_check_normed(q, it, rows);
-out:
-    free(a);
-    free(b);
     return status;
 }

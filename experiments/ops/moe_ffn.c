@@ -1,6 +1,7 @@
 /* The MoE feed-forward layer: each token's sum over its experts. */
 #include "experiments/ops/check_moe_ffn_gpu.h"
 #include "core/quantize.h"
+#include "core/scoped.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>
@@ -90,8 +91,8 @@ static void moe_ffn_load_wide(void *context, uint32_t expert, float *b1, float *
                    deep2 = mk_round_up(mk_ceil_div(inner, MK_SCALE_BLOCK), 4),
                    gated = mk_ceil_div(inner, MK_SCALE_BLOCK) * deep1,
                    down = mk_ceil_div(h, MK_SCALE_BLOCK) * deep2;
-    uint8_t *codes = malloc(3 * h * inner);
-    float *scales = calloc(2 * gated + down, sizeof *scales);
+    MK_FREED uint8_t *codes = malloc(3 * h * inner);
+    MK_FREED float *scales = calloc(2 * gated + down, sizeof *scales);
     memset(b1, 0, 2 * h * inner * sizeof *b1);
     memset(b2, 0, h * inner * sizeof *b2);
     if (codes && scales &&
@@ -104,8 +105,6 @@ static void moe_ffn_load_wide(void *context, uint32_t expert, float *b1, float *
                               b1 + which * h * inner);
         dequantize_blocks(codes + 2 * h * inner, h, inner, scales + 2 * gated, deep2, b2);
     }
-    free(codes);
-    free(scales);
 }
 
 /* The same as moe_ffn_source says. */
@@ -126,7 +125,7 @@ static int moe_ffn_check(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_problem *q = &d->job->problem;
     struct any_expert any = {d, it->launch};
-    uint32_t *ids = malloc(q->moe.tokens * q->moe.k * sizeof *ids);
+    MK_FREED uint32_t *ids = malloc(q->moe.tokens * q->moe.k * sizeof *ids);
     if (!ids)
         return -ENOMEM;
     run_data_kept_ids(d, d->job->identity.rank, it->launch, ids);
@@ -153,7 +152,6 @@ static int moe_ffn_check(const struct run_data *d, const struct run_checked *it)
                      ? check_moe_ffn_gpu(&c, moe_ffn_find_expert, it->result)
                      : check_moe_ffn(&c, it->pace, it->result);
     check_join(it->result, &none);
-    free(ids);
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
 #include "experiments/common/gnuplot.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
@@ -181,7 +182,7 @@ static int validate_all(const struct mk_machine *machine, const char *list, enum
                         size_t size)
 {
     struct measured m = {.rows = NULL};
-    double *predicted = NULL;
+    MK_FREED double *predicted = NULL;
     int status = STATUS_USAGE;
     if ((plot && !validate_ends(plot, ".gp") && gnuplot_check_path("--plot", plot, error, size)) ||
         output_check("--plot", plot, OUTPUT_WRITTEN, error, size) ||
@@ -208,7 +209,6 @@ static int validate_all(const struct mk_machine *machine, const char *list, enum
     else if (!plot || !validate_draw(plot, &m, predicted, error, size))
         status = STATUS_DONE;
 out:
-    free(predicted);
     measured_free(&m);
     return status;
 }

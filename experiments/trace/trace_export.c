@@ -6,6 +6,7 @@
  * Queries give what an event's members are, as JSON; this file gives it a thread. */
 #include "experiments/trace/trace_cli.h"
 #include "core/grow.h"
+#include "core/scoped.h"
 
 #include <stdlib.h>
 
@@ -226,7 +227,7 @@ static void trace_export_events(struct export *x)
            "LEFT JOIN role o ON o.id = t.role WHERE t.first_event IS NOT NULL AND (?3 < 0 OR "
            "t.rank = ?3) ORDER BY t.first_event");
     QUERY q = trace_export_ask(x, events);
-    struct lanes *lanes = malloc(2 * sizeof *lanes);
+    MK_FREED struct lanes *lanes = malloc(2 * sizeof *lanes);
     long long track, rank, longest, id, start, ns, kind;
     const char *name, *members;
     while (q && lanes && query_row(tracks, "iiit", &track, &rank, &longest, &name)) {
@@ -250,7 +251,6 @@ static void trace_export_events(struct export *x)
         }
         sqlite3_reset(q);
     }
-    free(lanes);
 }
 
 /* ---- messages ---- */
@@ -285,7 +285,7 @@ static void trace_export_messages(struct export *x)
     if (count < 1 || count > 1 << 28) /* of a damaged file */
         return;
     x->messages = calloc((size_t)count, sizeof *x->messages);
-    struct lanes *lanes = calloc(1, sizeof *lanes);
+    MK_FREED struct lanes *lanes = calloc(1, sizeof *lanes);
     QUERY q = trace_export_ask(x, messages);
     long long id, rank, start, end, from[3], to[3], last = -1;
     int64_t first_tid = x->next_tid;
@@ -315,7 +315,6 @@ static void trace_export_messages(struct export *x)
         }
     }
     x->message_count = count;
-    free(lanes);
 }
 
 /* ---- arrows ---- */

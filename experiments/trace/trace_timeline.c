@@ -3,6 +3,7 @@
  * shares of the role's CTAs. Time begins at zero with the first launch, and what lies between
  * launches is cut out. */
 #include "experiments/trace/trace_plot.h"
+#include "core/scoped.h"
 #include "experiments/common/gnuplot.h"
 
 #include <errno.h>
@@ -302,14 +303,12 @@ int trace_plot_timeline(const struct trace_picture *p)
     QUERY q = query_ask(p->db, timeline_rows, "ii", p->part.rank, (int64_t)p->part.role);
     for (int nic; query_row(q, "-n", &nic); rows++)
         nics += nic;
-    columns *c = malloc(sizeof *c);
+    MK_FREED columns *c = malloc(sizeof *c);
     int rc = !c             ? -ENOMEM
              : rows == nics ? p->part.role < 0 ? -ENODATA : -ERANGE
                             : trace_timeline_make_axis(&a, p->db, &p->part);
-    if (rc) {
-        free(c);
+    if (rc)
         return rc;
-    }
     const char *title =
         rows > MAX_ROWS ? "CTA roles over time (the first 256 rows)" : "CTA roles over time";
     rows = rows > MAX_ROWS ? MAX_ROWS : rows;
@@ -335,6 +334,5 @@ int trace_plot_timeline(const struct trace_picture *p)
                     s > 1 ? ",\\\n " : "", s, states[s].colour, states[s].name);
     fputc('\n', p->out);
     free(a.pieces);
-    free(c);
     return 0;
 }
