@@ -16,8 +16,7 @@
 
 static int clock_compare_u64(const void *a, const void *b)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    return MK_ORDER(*(const uint64_t *)a, *(const uint64_t *)b);
 }
 
 static double clock_offset_of(const struct trace_clock_sample *s)

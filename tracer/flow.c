@@ -46,13 +46,13 @@ static int flow_add_copies(struct flow *f, const struct trace_data *d, const str
 static int flow_compare_start(const void *x, const void *y)
 {
     const struct flow_transfer *a = x, *b = y;
-    return a->start < b->start ? -1 : a->start > b->start;
+    return MK_ORDER(a->start, b->start);
 }
 
 static int flow_compare_peer(const void *x, const void *y)
 {
     const struct flow_transfer *a = x, *b = y;
-    return a->peer != b->peer ? (a->peer < b->peer ? -1 : 1) : flow_compare_start(x, y);
+    return MK_ORDER(a->peer, b->peer) ?: flow_compare_start(x, y);
 }
 
 uint64_t flow_busy(const struct flow_transfer *t, uint64_t count)

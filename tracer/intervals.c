@@ -1,6 +1,7 @@
 #include "tracer/intervals.h"
 #include "core/grow.h"
 #include "core/scoped.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -87,15 +88,7 @@ int intervals_unite(struct intervals *s)
 
 uint64_t intervals_find(const struct intervals *s, int64_t t)
 {
-    uint64_t lo = 0, hi = s->count;
-    while (lo < hi) {
-        uint64_t mid = lo + (hi - lo) / 2;
-        if (s->at[mid].end <= t)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    return MK_BISECT(i, s->count, s->at[i].end <= t);
 }
 
 uint64_t intervals_within(const struct intervals *s, int64_t from, int64_t to)

@@ -2,6 +2,7 @@
 #include "tracer/align.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,11 +27,7 @@ const struct trace_plan *data_launch_plan(const struct trace_data *d, uint32_t r
 static int merge_compare_leaf(const void *x, const void *y)
 {
     const struct leaf *a = x, *b = y;
-    if (a->role != b->role)
-        return a->role < b->role ? -1 : 1;
-    if (a->cta != b->cta)
-        return a->cta < b->cta ? -1 : 1;
-    return a->warp < b->warp ? -1 : a->warp > b->warp;
+    return MK_ORDER(a->role, b->role) ?: MK_ORDER(a->cta, b->cta) ?: MK_ORDER(a->warp, b->warp);
 }
 
 static struct trace_node *merge_add_node(struct trace_data *d, enum trace_node_kind kind,
@@ -118,11 +115,7 @@ static int merge_add_rank(struct trace_data *d, uint32_t rank)
 static int merge_compare_launch(const void *x, const void *y)
 {
     const struct trace_launch *a = x, *b = y;
-    if (a->start != b->start)
-        return a->start < b->start ? -1 : 1;
-    if (a->epoch != b->epoch)
-        return a->epoch < b->epoch ? -1 : 1;
-    return a->plan < b->plan ? -1 : a->plan > b->plan;
+    return MK_ORDER(a->start, b->start) ?: MK_ORDER(a->epoch, b->epoch) ?: MK_ORDER(a->plan, b->plan);
 }
 
 /* Numbers launches in order of time; events were given their numbers in order of discovery. */
@@ -378,15 +371,7 @@ void data_free(struct trace_data *d)
 
 const struct trace_node *data_leaf(const struct trace_data *d, int64_t id)
 {
-    uint32_t lo = 0,
-             /* the last leaf whose first event is not above id: empty ones come before it */
-        hi = d->leaf_count;
-    while (hi - lo > 1) {
-        uint32_t mid = lo + (hi - lo) / 2;
-        if (d->nodes[d->leaves[mid]].first_event <= id)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return &d->nodes[d->leaves[lo]];
+    /* the last leaf whose first event is not above id: empty ones come before it */
+    uint64_t above = MK_BISECT(i, d->leaf_count, d->nodes[d->leaves[i]].first_event <= id);
+    return &d->nodes[d->leaves[above ? above - 1 : 0]];
 }

@@ -13,6 +13,7 @@
 #include "core/event.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 #include "tracer/bound.h"
 #include "tracer/query.h"
 #include "tracer/sql.h"
@@ -217,8 +218,7 @@ void trace_allow(sqlite3 *db)
 static int reader_compare_places(const void *x, const void *y)
 {
     const struct trace_figure *a = x, *b = y;
-    return a->place != b->place ? (a->place > b->place) - (a->place < b->place)
-                                : strcmp(a->name, b->name);
+    return MK_ORDER(a->place, b->place) ?: strcmp(a->name, b->name);
 }
 
 int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)

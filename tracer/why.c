@@ -2,6 +2,7 @@
 #include "core/grow.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 #include "tracer/query.h"
 
 #include <errno.h>
@@ -71,9 +72,7 @@ static int why_add(struct why_cta *c, enum why_kind kind, int64_t start, int64_t
 static int why_compare(const void *a, const void *b)
 {
     const struct why_edge *x = a, *y = b;
-    if (x->at != y->at)
-        return x->at < y->at ? -1 : 1;
-    return x->step - y->step; /* one ends before the next begins */
+    return MK_ORDER(x->at, y->at) ?: x->step - y->step; /* one ends before the next begins */
 }
 
 /* The sweep over a CTA's time. */

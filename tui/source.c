@@ -6,6 +6,7 @@
 
 #include "tracer/live.h"
 #include "core/scoped.h"
+#include "core/sorted.h"
 #include "tui/cells.h"
 #include "tui/source.h"
 
@@ -93,11 +94,8 @@ static int source_read_ranks(struct source *s)
 static int source_compare_tracks(const void *a, const void *b)
 {
     const struct source_track *x = a, *y = b;
-    return x->rank != y->rank   ? (x->rank > y->rank) - (x->rank < y->rank)
-           : x->role != y->role ? (x->role > y->role) - (x->role < y->role)
-           : x->cta != y->cta   ? (x->cta > y->cta) - (x->cta < y->cta)
-           : x->warp != y->warp ? (x->warp > y->warp) - (x->warp < y->warp)
-                                : (x->id > y->id) - (x->id < y->id);
+    return MK_ORDER(x->rank, y->rank) ?: MK_ORDER(x->role, y->role) ?: MK_ORDER(x->cta, y->cta)
+           ?: MK_ORDER(x->warp, y->warp) ?: MK_ORDER(x->id, y->id);
 }
 
 /* A GPU keeps a track for each of a CTA's warps, also for one that its role has no use for: of a

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/sorted.h"
 #include "tui/source.h"
 
 /* Per row: up to so many, a window finer than the levels is counted from single events. */
@@ -16,14 +17,7 @@ static int source_query_track_index(const struct source *s, int64_t id)
 {
     /* Files number tracks in display order, so that ids rise with the index; where they do not,
      * look everywhere. */
-    int low = 0, high = s->info.tracks;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (s->tracks[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    int low = (int)MK_BISECT(i, (uint64_t)s->info.tracks, s->tracks[i].id < id);
     if (low < s->info.tracks && s->tracks[low].id == id)
         return low;
     for (int i = 0; i < s->info.tracks; i++)

@@ -7,6 +7,7 @@
 #include "experiments/trace/trace_cli.h"
 #include "core/grow.h"
 #include "core/scoped.h"
+#include "core/sorted.h"
 
 #include <stdlib.h>
 
@@ -165,15 +166,8 @@ static int trace_export_lane(struct lanes *l, int64_t start, int64_t end)
 /* The thread on which an event stands. */
 static int64_t trace_export_tid(const struct export *x, int64_t event, int64_t track)
 {
-    size_t low = 0, high = x->moved_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (x->moved[middle].event < event)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < x->moved_count && x->moved[low].event == event ? x->moved[low].tid : track;
+    size_t at = MK_BISECT(i, x->moved_count, x->moved[i].event < event);
+    return at < x->moved_count && x->moved[at].event == event ? x->moved[at].tid : track;
 }
 
 /* The thread of an event of a track in which some overlap: copies have lanes of their own there.

@@ -4,6 +4,7 @@
  * launches is cut out. */
 #include "experiments/trace/trace_plot.h"
 #include "core/scoped.h"
+#include "core/sorted.h"
 #include "experiments/common/gnuplot.h"
 
 #include <errno.h>
@@ -98,15 +99,7 @@ static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, const struct tr
 /* The first piece that ends after a time. */
 static int64_t trace_timeline_piece_after(const struct axis *a, int64_t time)
 {
-    int64_t low = 0, high = a->count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (a->pieces[middle].to <= time)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (int64_t)MK_BISECT(i, (uint64_t)a->count, a->pieces[i].to <= time);
 }
 
 typedef double columns[COLUMNS][STATES]; /* ns by state */
