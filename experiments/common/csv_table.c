@@ -12,17 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int csv_open(struct csv_table *t)
-{
-    *t = (struct csv_table){.count = 0};
-    t->names = open_memstream(&t->header, &t->header_bytes);
-    t->cells = open_memstream(&t->rows, &t->rows_bytes);
-    if (t->names && t->cells)
-        return 0;
-    csv_free(t);
-    return -ENOMEM;
-}
-
 void csv_free(struct csv_table *t)
 {
     if (t->names)
@@ -34,25 +23,40 @@ void csv_free(struct csv_table *t)
     *t = (struct csv_table){.count = 0};
 }
 
+/* Not where there was no memory, which is told in the end. */
+static int csv_table_is_open(const struct csv_table *t)
+{
+    return t->names && t->cells;
+}
+
 void csv_row(struct csv_table *t)
 {
-    if (t->count++)
+    if (!t->count) {
+        t->names = open_memstream(&t->header, &t->header_bytes);
+        t->cells = open_memstream(&t->rows, &t->rows_bytes);
+    } else if (csv_table_is_open(t)) {
         fputc('\n', t->cells);
+    }
+    t->count++;
     t->columns = 0;
 }
 
-/* Begins a cell: writes its column's name and what stands between cells. */
-static void csv_table_next_cell(struct csv_table *t, const char *name)
+/* Begins a cell: writes its column's name and what stands between cells. Whether it can be. */
+static int csv_table_next_cell(struct csv_table *t, const char *name)
 {
+    if (!csv_table_is_open(t))
+        return 0;
     if (t->count == 1)
         fprintf(t->names, "%s%s", t->columns ? "," : "", name);
     if (t->columns++)
         fputc(',', t->cells);
+    return 1;
 }
 
 void csv_text(struct csv_table *t, const char *name, const char *text)
 {
-    csv_table_next_cell(t, name);
+    if (!csv_table_next_cell(t, name))
+        return;
     text = text ? text : "";
     if (!text[strcspn(text, ",\"\r\n")]) {
         fputs(text, t->cells);
@@ -66,20 +70,21 @@ void csv_text(struct csv_table *t, const char *name, const char *text)
 
 void csv_whole(struct csv_table *t, const char *name, uint64_t value)
 {
-    csv_table_next_cell(t, name);
-    fprintf(t->cells, "%lu", value);
+    if (csv_table_next_cell(t, name))
+        fprintf(t->cells, "%lu", value);
 }
 
 void csv_number(struct csv_table *t, const char *name, const char *format, double value)
 {
-    csv_table_next_cell(t, name);
-    if (isfinite(value))
+    if (csv_table_next_cell(t, name) && isfinite(value))
         fprintf(t->cells, format, value);
 }
 
 /* t->header and t->rows are all that was written. 0 or -ENOMEM. */
 static int csv_table_flush(struct csv_table *t)
 {
+    if (!csv_table_is_open(t))
+        return -ENOMEM;
     return fflush(t->names) | fflush(t->cells) | ferror(t->names) | ferror(t->cells) ? -ENOMEM : 0;
 }
 

@@ -45,18 +45,17 @@ static const struct option_spec specs[] = {
      .contexts = 1u << EXPORT | 1u << DIFF},
     {"json", OPTION_TEXT, AT(json), "FILE", "export: points, jobs and their times", .max = 4095,
      ONLY(EXPORT)},
+    {"mix", OPTION_FLAG, AT(mix), NULL, "merge: also results of another build of mkernel",
+     ONLY(MERGE)},
     {"x", OPTION_TEXT, AT(x), "NAME", "the setting on the x axis. Default: the size", .max = 63,
      .group = PLOTS, ONLY(PLOT)},
-    {"y", OPTION_TEXT, AT(y), "NAME", "heat: the setting on the y axis", .max = 63, .group = PLOTS,
-     ONLY(PLOT)},
+    {"y", OPTION_TEXT, AT(y), "NAME", "heat: the setting on the y axis", .max = 63, ONLY(PLOT)},
     {"roofs", OPTION_TEXT, AT(roofs), "TFLOP/S,GB/S,GB/S",
      "roofline: what a rank computes, and moves over NVLink and over the network, at most. "
      "Default: as a simulated point or the GPUs say",
-     .max = 80, .group = PLOTS, ONLY(PLOT)},
-    {"mix", OPTION_FLAG, AT(mix), NULL, "merge: also results of another build of mkernel",
-     ONLY(MERGE)},
+     .max = 80, ONLY(PLOT)},
     {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of drawing",
-     .group = PLOTS, ONLY(PLOT)},
+     ONLY(PLOT)},
 };
 
 static const struct option_table table = {

@@ -90,9 +90,6 @@ static int tune_report_write_csv(struct tune *t, const uint32_t *order, uint32_t
     const char *path = t->job->options.csv;
     size_t before = t->csv.rows_bytes;
     struct stat s;
-    int rc = t->csv.names ? 0 : csv_open(&t->csv);
-    if (rc)
-        return rc;
     for (uint32_t i = 0; i < t->count; i++)
         tune_report_fill_row(&t->csv, t, order[i], best);
     int whole = output_table(0, path, NULL) == stdout && (stat(path, &s) || S_ISREG(s.st_mode));
