@@ -1,6 +1,7 @@
 /* Is what a GEMM operator ended with right? By another path than the executor's: whole matrices,
  * from inputs made anew. */
 #include "experiments/ops/check_gemm_gpu.h"
+#include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "core/epilogue.h"
 #include "core/quantize.h"
@@ -71,8 +72,9 @@ static int gemm_check_gpu(const struct run_data *d, const struct run_checked *it
 /* ---- FP8 ---- */
 
 #ifdef MK_HAVE_CUDA
-int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
-                        enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
+/* The host would take a second for it. 0 or -errno. */
+static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
+                                enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
 {
     const uint64_t blocks = mk_ceil_div(k, MK_SCALE_BLOCK),
                    count = scaling == MK_SCALE_128X128 ? mk_ceil_div(rows, MK_SCALE_BLOCK) * pitch
@@ -98,12 +100,36 @@ int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
     return result;
 }
 #else
-int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
-                        enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
+static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
+                                enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
 {
     return -ENODEV;
 }
 #endif
+
+/* The host's part in pieces that share no scale. */
+int run_quantize(const struct run_data *d, const struct run_source *s, uint64_t rows, uint64_t k,
+                 enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
+{
+    const uint64_t bytes = scaling == MK_SCALE_RECORDS ? quantize_record(k) : k,
+                   step = scaling == MK_SCALE_1X128 ? MK_SCALE_BLOCK : pitch;
+    if (d->cuda && !gemm_quantize_on_gpu(s, rows, k, scaling, pitch, to, scales))
+        return 0;
+    MK_FREED uint16_t *x = malloc(MK_SCALE_BLOCK * k * sizeof *x);
+    MK_FREED uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * k);
+    MK_FREED float *some = scales ? NULL : calloc(k + MK_SCALE_BLOCK, sizeof *some);
+    int status = x && (to || codes) && (scales || some) ? 0 : -ENOMEM;
+    for (uint64_t row = 0; row < rows && !status; row += MK_SCALE_BLOCK) {
+        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
+        inputs_fill(x, s->key, s->before + row * k, count * k);
+        mk_quantize(MK_EXEC_HOST, scaling, MK_INPUT_BF16, x, count, k,
+                    to ? to + row * bytes : codes,
+                    scales ? scales + row / MK_SCALE_BLOCK * step : some,
+                    !scales && scaling == MK_SCALE_1X128 ? MK_SCALE_BLOCK : pitch, NULL);
+        spawn_beat();
+    }
+    return status;
+}
 
 /* Rows of A of `rank`, or of B, and their scales, as struct mk_spec has them; either may be NULL.
  */
@@ -111,26 +137,11 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
                           uint64_t launch, uint8_t *to, float *scales)
 {
     const struct mk_problem *q = &d->job->problem;
-    uint64_t rows = d->bytes[argument] / q->k, blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK),
-             pitch = argument ? mk_round_up(blocks, 4) : rows;
+    const uint64_t rows = d->bytes[argument] / q->k,
+                   pitch = argument ? mk_round_up(mk_ceil_div(q->k, MK_SCALE_BLOCK), 4) : rows;
     const struct run_source s = run_data_plain(d, argument, rank, launch);
-    if (d->cuda &&
-        !run_quantize_on_gpu(&s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, pitch,
-                             to, scales))
-        return;
-    MK_FREED uint16_t *x = malloc(MK_SCALE_BLOCK * q->k * sizeof *x);
-    MK_FREED uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * q->k);
-    MK_FREED float *some = calloc(MK_SCALE_BLOCK * blocks + 4, sizeof *some);
-    for (uint64_t row = 0; x && some && (to || codes) && row < rows; row += MK_SCALE_BLOCK) {
-        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
-        uint8_t *out = to ? to + row * q->k : codes;
-        run_data_input(d, argument, rank, launch, row * q->k, count * q->k, x);
-        float *of = !scales    ? some
-                    : argument ? scales + row / MK_SCALE_BLOCK * pitch
-                               : scales + row;
-        mk_quantize(MK_EXEC_HOST, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, MK_INPUT_BF16, x,
-                    count, q->k, out, of, argument || scales ? pitch : MK_SCALE_BLOCK, NULL);
-    }
+    run_quantize(d, &s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, pitch, to,
+                 scales);
 }
 
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)

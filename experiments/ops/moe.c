@@ -181,28 +181,12 @@ struct run_source run_moe_source(const struct run_data *d, uint32_t argument, ui
     return s;
 }
 
-/* The host's part in pieces that share no scale. */
 int run_moe_quantize(const struct run_data *d, struct run_source s, uint64_t first, uint64_t rows,
                      uint64_t k, enum mk_scaling scaling, uint8_t *to, float *scales)
 {
-    const uint64_t pitch = mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4),
-                   bytes = scaling == MK_SCALE_RECORDS ? quantize_record(k) : k;
     s.before += first;
-    if (d->cuda && !run_quantize_on_gpu(&s, rows, k, scaling, pitch, to, scales))
-        return 0;
-    MK_FREED uint16_t *x = malloc(MK_SCALE_BLOCK * k * sizeof *x);
-    MK_FREED uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * k);
-    MK_FREED float *some = scales ? NULL : calloc(pitch, sizeof *some);
-    int status = x && (to || codes) && (scales || some) ? 0 : -ENOMEM;
-    for (uint64_t row = 0; row < rows && !status; row += MK_SCALE_BLOCK) {
-        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
-        inputs_fill(x, s.key, s.before + row * k, count * k);
-        mk_quantize(MK_EXEC_HOST, scaling, MK_INPUT_BF16, x, count, k,
-                    to ? to + row * bytes : codes,
-                    scales ? scales + row / MK_SCALE_BLOCK * pitch : some, pitch, NULL);
-        spawn_beat();
-    }
-    return status;
+    return run_quantize(d, &s, rows, k, scaling, mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4), to,
+                        scales);
 }
 
 int run_moe_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to)

@@ -48,13 +48,10 @@ static void moe_combine_check_token(const struct run_data *d, uint64_t token, co
     const uint64_t h = q->moe.hidden;
     const double crossings = (q->topo.gpus > 1) + (q->topo.nodes > 1);
     for (uint64_t col = 0; col < h; col++) {
-        double value = (double)mk_bf16_to_float(y[token * h + col]), off = fabs(value - sum[col]),
+        double value = (double)mk_bf16_to_float(y[token * h + col]),
                bound = ((double)(q->moe.k + 1) * FP32 + crossings * BF16) * size[col];
         bound += BF16 * (fabs(sum[col]) + bound);
-        check_add(result, token, col, value, sum[col],
-                  bound > 0 ? off / bound
-                  : off > 0 ? INFINITY
-                            : 0);
+        check_within(result, token, col, value, sum[col], bound);
     }
 }
 

@@ -33,8 +33,7 @@ static int reduce_scatter_check(const struct run_data *d, const struct run_check
             double value = (double)mk_half_to_float(element, c[first + i]),
                    bound = check_unit(element) * fabs(sum[i]) + check_step(element) +
                            world * 0x1p-23 * magnitude[i];
-            check_add(it->result, (first + i) / q->k, (first + i) % q->k, value, sum[i],
-                      value == sum[i] ? 0 : fabs(value - sum[i]) / bound);
+            check_within(it->result, (first + i) / q->k, (first + i) % q->k, value, sum[i], bound);
         }
     }
     it->result->frobenius = CHECK_FROBENIUS * check_share(element);
