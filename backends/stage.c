@@ -46,12 +46,9 @@ static int stage_put(struct fabric *fabric, const struct fabric_put *put)
         return peer->reported != peer->accepted ? -EAGAIN : -EPIPE;
     if ((put->source | put->destination | put->bytes) & 7)
         return -EINVAL;
-    if (put->source > s->heap.bytes || put->bytes > s->heap.bytes - put->source ||
-        put->destination > s->heap.bytes || put->bytes > s->heap.bytes - put->destination ||
-        8ull * put->flag >= s->heap.flag_bytes)
+    if (!fabric_put_inside(put, s->heap.flag_bytes, s->heap.bytes, s->heap.flag_bytes,
+                           s->heap.bytes))
         return -ERANGE;
-    if (put->bytes && (put->source < s->heap.flag_bytes || put->destination < s->heap.flag_bytes))
-        return -ERANGE; /* flags are no data */
     if (peer->accepted - peer->reported == STAGE_QUEUE)
         return -EAGAIN;
     peer->puts[peer->accepted++ % STAGE_QUEUE] = (struct stage_put){.put = *put};

@@ -139,7 +139,7 @@ uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t 
     struct efa_source key = {.ahn = ahn, .qpn = qpn};
     const struct efa_source *found =
         bsearch(&key, d->sources, count, sizeof key, efa_device_by_ahn_and_qpn);
-    return found ? found->peer : EFA_NO_PEER;
+    return found ? found->peer : NIC_NO_PEER;
 }
 
 /* One per device of a peer: ranks that share one share the handle, and its number in

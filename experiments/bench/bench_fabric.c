@@ -1,6 +1,10 @@
 /* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between
  * two processes here or on two machines. */
 #include "experiments/bench/bench_fabric.h"
+#include "backends/verbs/verbs_options.h"
+#ifdef MK_HAVE_EFA
+#include "backends/efa/efa_options.h"
+#endif
 #include "core/sentence.h"
 #include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
