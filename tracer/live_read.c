@@ -299,31 +299,31 @@ static void live_read_describe_wait(const struct live_rank *r, uint32_t argument
     out->relay = relay == UINT32_MAX ? -1 : (int64_t)relay;
 }
 
-void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_doing *out)
+struct live_doing live_describe(const struct live_job *job, uint32_t rank, uint32_t cta)
 {
     const struct live_rank *r = &job->ranks[rank];
-    memset(out, 0, sizeof *out);
-    out->flag = out->chunk = out->producer = out->relay = -1;
+    struct live_doing d = {.flag = -1, .chunk = -1, .producer = -1, .relay = -1};
     if (cta >= r->header.ctas || !r->plan)
-        return;
-    live_read_place_cta(&r->plan->problem.tuning.split, cta, out);
+        return d;
+    live_read_place_cta(&r->plan->problem.tuning.split, cta, &d);
     uint64_t word = r->words[cta].word;
     uint32_t what = (uint32_t)word, argument = what >> 8;
-    out->epoch = (uint32_t)(word >> 32);
-    out->kind = (int)(what & 15);
-    out->cause = out->kind == MK_EV_WAIT ? (int)(what >> 4 & 15) : MK_CAUSE_NONE;
-    out->ns =
+    d.epoch = (uint32_t)(word >> 32);
+    d.kind = (int)(what & 15);
+    d.cause = d.kind == MK_EV_WAIT ? (int)(what >> 4 & 15) : MK_CAUSE_NONE;
+    d.ns =
         r->words[cta].since && job->now > r->words[cta].since ? job->now - r->words[cta].since : 0;
-    if (out->kind == MK_EV_WAIT)
-        live_read_describe_wait(r, argument, out);
-    else if (out->kind == MK_EV_TILE)
-        snprintf(out->text, sizeof out->text, "tile %u", argument);
-    else if (out->kind == MK_EV_COMMAND)
-        snprintf(out->text, sizeof out->text, "command %u", argument);
-    else if (out->kind == MK_EV_SIGNAL)
-        snprintf(out->text, sizeof out->text, "flag %u", argument);
-    else if (out->kind != MK_EV_NONE)
-        snprintf(out->text, sizeof out->text, "chunk %u", argument);
+    if (d.kind == MK_EV_WAIT)
+        live_read_describe_wait(r, argument, &d);
+    else if (d.kind == MK_EV_TILE)
+        snprintf(d.text, sizeof d.text, "tile %u", argument);
+    else if (d.kind == MK_EV_COMMAND)
+        snprintf(d.text, sizeof d.text, "command %u", argument);
+    else if (d.kind == MK_EV_SIGNAL)
+        snprintf(d.text, sizeof d.text, "flag %u", argument);
+    else if (d.kind != MK_EV_NONE)
+        snprintf(d.text, sizeof d.text, "chunk %u", argument);
+    return d;
 }
 
 const char *live_phase_name(uint32_t phase)
