@@ -173,8 +173,7 @@ static int source_read_tracks(struct source *s)
                   "FROM track WHERE id = ?",
                   "");
     for (int i = 0; rates && i < n; i++) {
-        sqlite3_reset(rates);
-        sqlite3_bind_int64(rates, 1, s->tracks[i].id);
+        query_again(rates, "i", s->tracks[i].id);
         query_row(rates, "dd", &s->longest[i], &s->rate[i]);
     }
     return 0;

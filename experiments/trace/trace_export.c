@@ -334,13 +334,12 @@ static int trace_export_inside(const struct export *x, sqlite3_stmt *before, int
     int found = 1;
     p->at = start + ns - 1;
     if (ns <= 0) {
-        sqlite3_bind_int64(before, 1, event);
+        query_again(before, "i", event);
         long long one, end;
         if ((found = query_row(before, "ii", &one, &end))) {
             event = one;
             p->at = end <= start ? end - 1 : start;
         }
-        sqlite3_reset(before);
     }
     p->tid = trace_export_tid(x, event, p->tid);
     return found;
