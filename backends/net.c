@@ -230,7 +230,7 @@ static int net_start_proxy(struct mk_comm *comm, struct net *net)
 static int net_open(struct mk_comm *comm)
 {
     struct net *net = calloc(1, sizeof *net);
-    uint32_t *peers = calloc(comm->topo.nodes, sizeof *peers);
+    MK_FREED uint32_t *peers = calloc(comm->topo.nodes, sizeof *peers);
     int rc = net && peers ? 0 : -ENOMEM;
     comm->net_state = net;
     comm->error[0] = '\0';
@@ -242,7 +242,6 @@ static int net_open(struct mk_comm *comm)
     rc = rc ? rc : net_start_proxy(comm, net);
     if (rc && !comm->error[0] && !comm_failed(comm))
         snprintf(comm->error, sizeof comm->error, "cannot start the network: %s", strerror(-rc));
-    free(peers);
     return rc; /* net_close undoes the steps before */
 }
 

@@ -173,7 +173,7 @@ void nic_own_place(struct nic_place *out, const char *gpu)
 
 int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t size)
 {
-    struct nic_survey *s = calloc(1, sizeof *s);
+    MK_FREED struct nic_survey *s = calloc(1, sizeof *s);
     struct candidates c = {.count = 0};
     memset(out, 0, sizeof *out);
     error[0] = '\0';
@@ -188,7 +188,6 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
     rc = rc ? rc : nic_choose_all(out, &c, request);
     if (rc && !error[0])
         snprintf(error, size, "cannot choose a NIC: %s", strerror(-rc));
-    free(s);
     return rc;
 }
 

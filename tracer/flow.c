@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tracer/intervals.h"
-
 static int flow_add(struct flow_link *l, int64_t start, int64_t end, uint64_t bytes, uint32_t peer)
 {
     if (mk_grow(&l->transfers, l->count, sizeof *l->transfers))

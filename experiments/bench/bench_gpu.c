@@ -287,7 +287,7 @@ static int bench_gpu_join(struct bench *b, struct bench_gpu_row *row)
 static int bench_gpu_open_nccl(struct bench *b)
 {
     char why[256];
-    struct baseline_nccl_id mine = {{0}}, *all;
+    struct baseline_nccl_id mine = {{0}};
     const struct run_identity *me = &b->gpu.job->identity;
     int result = 0;
     if (baseline_nccl_open(&b->nccl, why, sizeof why)) {
@@ -296,13 +296,12 @@ static int bench_gpu_open_nccl(struct bench *b)
     }
     if (b->nccl && me->rank == 0)
         result = baseline_nccl_make_id(b->nccl, &mine);
-    all = calloc(me->world, sizeof *all);
+    MK_FREED struct baseline_nccl_id *all = calloc(me->world, sizeof *all);
     if (!result)
         result =
             all ? bootstrap_allgather(b->gpu.comm->bootstrap, &mine, all, sizeof mine) : -ENOMEM;
     if (!result && b->nccl)
         result = baseline_nccl_join(b->nccl, &all[0], (int)me->rank, (int)me->world);
-    free(all);
     return result ? gpu_say(&b->gpu, result, "the baselines cannot start") : 0;
 }
 

@@ -249,20 +249,17 @@ static int hosts_wait(struct crowd *c, const sigset_t *watched, char *error, siz
 int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, char *error,
               size_t size)
 {
-    struct crowd c = {.hosts = hosts, .world = hosts->count * hosts->slots};
+    const uint32_t world = hosts->count * hosts->slots;
+    MK_FREED pid_t *pids = calloc(world, sizeof *pids);
+    MK_FREED int *inputs = calloc(world, sizeof *inputs);
+    struct crowd c = {.hosts = hosts, .world = world, .pids = pids, .inputs = inputs};
     unsigned char bits[16];
     char token[33], address[256];
     sigset_t watched;
     *stopped = 0;
     error[0] = '\0';
-    c.pids = calloc(c.world, sizeof *c.pids);
-    c.inputs = calloc(c.world, sizeof *c.inputs);
-    if (!c.pids || !c.inputs || getrandom(bits, sizeof bits, 0) != sizeof bits) {
-        snprintf(error, size, "no memory for %u ranks", c.world);
-        free(c.pids);
-        free(c.inputs);
-        return 3;
-    }
+    if (!pids || !inputs || getrandom(bits, sizeof bits, 0) != sizeof bits)
+        return mk_fail(3, error, size, "no memory for %u ranks", world);
     for (size_t i = 0; i < sizeof bits; i++)
         snprintf(token + 2 * i, 3, "%02x", bits[i]);
     uint16_t port = (uint16_t)(20000 + (bits[0] << 8 | bits[1]) % 10000);
@@ -289,7 +286,5 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
     }
     *stopped = hosts_wait(&c, &watched, error, size);
     hosts_end(&c);
-    free(c.pids);
-    free(c.inputs);
     return *stopped ? 3 : c.status;
 }

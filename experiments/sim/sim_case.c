@@ -1,6 +1,5 @@
 #include "experiments/sim/sim_case.h"
 #include "core/grow.h"
-#include "core/ops/op.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
 #include "core/words.h"

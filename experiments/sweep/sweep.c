@@ -1,6 +1,7 @@
 /* `mkernel sweep`: many points measured into one file of results. */
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
@@ -307,7 +308,7 @@ static int sweep_over_hosts(const char *file, int argc, char **argv, int *stoppe
 {
     static struct host_list hosts;
     char error[512];
-    char **words = calloc((size_t)argc + 2, sizeof *words);
+    MK_FREED char **words = calloc((size_t)argc + 2, sizeof *words);
     int count = 0;
     if (!words)
         return STATUS_FAILED;
@@ -330,7 +331,6 @@ static int sweep_over_hosts(const char *file, int argc, char **argv, int *stoppe
         else if (*error)
             sweep_fail("%s", error);
     }
-    free(words);
     return status;
 }
 

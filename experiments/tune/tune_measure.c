@@ -171,10 +171,11 @@ static int tune_measure_agree_on_table(struct tune *t, struct mk_comm *comm)
 static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
 {
     const struct run_identity *me = &t->job->identity;
-    struct {
+    struct meeting {
         uint16_t port;
         int16_t error;
-    } mine = {0, 0}, *all = calloc(me->world, sizeof mine);
+    } mine = {0, 0};
+    MK_FREED struct meeting *all = calloc(me->world, sizeof *all);
     t->listen_fd = me->rank ? -1 : bootstrap_listen(me->host, &mine.port);
     if (!me->rank && t->listen_fd < 0)
         mine.error = (int16_t)t->listen_fd;
@@ -182,7 +183,6 @@ static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
     result = result ? result : all[0].error;
     if (!result)
         t->port = all[0].port;
-    free(all);
     if (result)
         snprintf(t->error, t->size, "the ranks cannot meet again: %s", strerror(-result));
     return result;
