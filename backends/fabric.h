@@ -25,6 +25,16 @@ struct fabric_put {
     uint64_t cookie; /* comes back in the completion */
 };
 
+/* Whether a put's bytes lie in the data of both heaps (the peer's is `to`), and its flag in the
+ * peer's flags: flags are no data. */
+static inline int fabric_put_inside(const struct fabric_put *p, uint64_t flag_bytes, uint64_t bytes,
+                                    uint64_t to_flag_bytes, uint64_t to_bytes)
+{
+    return p->bytes <= bytes && p->source <= bytes - p->bytes && p->bytes <= to_bytes &&
+           p->destination <= to_bytes - p->bytes && 8ull * p->flag < to_flag_bytes &&
+           (!p->bytes || (p->source >= flag_bytes && p->destination >= to_flag_bytes));
+}
+
 struct fabric_completion {
     uint64_t cookie;
     uint32_t peer;   /* of FABRIC_NO_PUT whose status is not 0: the rank that it is about */
@@ -71,6 +81,9 @@ struct fabric_ops {
     int (*poll)(struct fabric *f, struct fabric_completion *out, int max);
 
     void (*close)(struct fabric *f);
+
+    /* The devices and limits in use, for people. NULL: nothing to say. */
+    void (*describe)(const struct fabric *f, char *text, size_t size);
 };
 
 /* The first member of every fabric. */

@@ -1,16 +1,14 @@
 /* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and
  * starts the proxy. */
 #include "backends/nic.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "backends/proxy.h"
 #include "backends/stage.h"
 #include "backends/wall_clock.h"
 
 #ifdef MK_HAVE_VERBS
-#include "backends/verbs/verbs_rc.h"
-#endif
-#ifdef MK_HAVE_EFA
-#include "backends/efa/efa.h"
+#include "backends/nic_end.h"
 #endif
 
 #include <errno.h>
@@ -19,18 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef MK_HAVE_VERBS
-_Static_assert((int)VERBS_RAILS_MAX == NIC_RAILS_MAX, "what is chosen can be opened");
-#endif
-
 #define MAX_MESSAGES ((uint64_t)1 << 20) /* of one rank's log */
 
 struct net {
     struct fabric *fabric;
     struct proxy *proxy;
-#ifdef MK_HAVE_VERBS
-    struct verbs_api api;
-#endif
 };
 
 static int net_job_failed(void *context)
@@ -59,46 +50,43 @@ static uint32_t net_rail_peers(const struct mk_topo *t, uint32_t *peers)
 }
 
 #ifdef MK_HAVE_VERBS
-typedef int open_fabric_over(void *config, struct fabric **out, const struct stage_memory *memory,
-                             char *error, size_t size);
-
-static struct mr_heap net_memory_for(const struct mr_heap *own, const struct stage_memory *memory)
-{
-    return memory
-               ? (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes}
-               : *own;
-}
+struct net_opening {
+    struct nic_end end;
+    int efa;
+};
 
 /* Over the heap itself, or over the host memory of a staged fabric. */
-static int net_open_verbs(void *context, struct fabric **out, const struct stage_memory *memory,
-                          char *error, size_t size)
+static int net_open_over(void *context, struct fabric **out, const struct stage_memory *memory,
+                         char *error, size_t size)
 {
-    struct verbs_rc_config c = *(const struct verbs_rc_config *)context;
-    c.heap = net_memory_for(&c.heap, memory);
-    return verbs_rc_open(out, &c, error, size);
+    const struct net_opening *o = context;
+    struct nic_end end = o->end;
+    if (memory)
+        end.heap =
+            (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes};
+    return nic_end_open(out, &end, o->efa, getenv(o->efa ? "MK_EFA" : "MK_VERBS"), error, size);
 }
 
 /* If the NIC of any rank cannot reach its GPU memory, all ranks stage: both ends of a put must. */
 static int net_agree_to_stage(struct mk_comm *comm, int result, int *staged)
 {
     uint32_t world = mk_world(&comm->topo);
-    int32_t mine = result == -EOPNOTSUPP, *all = calloc(world, sizeof *all);
+    int32_t mine = result == -EOPNOTSUPP;
+    MK_FREED int32_t *all = calloc(world, sizeof *all);
     if (!all)
         return -ENOMEM;
     int rc = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
     *staged = 0;
     for (uint32_t i = 0; i < world && !rc; i++)
         *staged |= all[i];
-    free(all);
     return rc;
 }
 
-static int net_open_any(struct mk_comm *comm, struct net *net, open_fabric_over *open, void *config,
-                        const uint32_t *peers, uint32_t count)
+static int net_open_any(struct mk_comm *comm, struct net *net, struct net_opening *opening)
 {
     char *error = comm->error;
     size_t size = sizeof comm->error;
-    int staged = 0, rc = open(config, &net->fabric, NULL, error, size);
+    int staged = 0, rc = net_open_over(opening, &net->fabric, NULL, error, size);
     if (comm->heap.memory == MK_MEMORY_HOST)
         return rc;
     int agreed = net_agree_to_stage(comm, rc, &staged);
@@ -113,22 +101,21 @@ static int net_open_any(struct mk_comm *comm, struct net *net, open_fabric_over 
                                  .heap = comm->heap,
                                  .rank = comm->topo.rank,
                                  .world = mk_world(&comm->topo),
-                                 .peers = peers,
-                                 .peer_count = count,
-                                 .open_inner = open,
-                                 .context = config};
+                                 .peers = opening->end.peers,
+                                 .peer_count = opening->end.peer_count,
+                                 .open_inner = net_open_over,
+                                 .context = opening};
     return stage_open(&net->fabric, &stage, error, size);
 }
-#endif
 
-#ifdef MK_HAVE_VERBS
 /* The NICs of this rank. The choice depends on the places of all ranks of the node, so ranks
  * exchange them. */
 static int net_choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic_choice *out)
 {
     const struct mk_topo *t = &comm->topo;
     const struct mr_memory_ops *owner = mr_provider(comm->heap.memory);
-    struct nic_place mine, *all = calloc(mk_world(t), sizeof *all);
+    struct nic_place mine;
+    MK_FREED struct nic_place *all = calloc(mk_world(t), sizeof *all);
     char gpu[sizeof mine.gpu] = "";
     if (!all)
         return -ENOMEM;
@@ -143,76 +130,33 @@ static int net_choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct
                                   .local_ranks = t->gpus,
                                   .places = all + mk_rank_at(t, mk_node_of(t, t->rank), 0)};
     rc = rc ? rc : nic_choose(out, &request, comm->error, sizeof comm->error);
-    free(all);
     return rc;
-}
-#endif
-
-#ifdef MK_HAVE_EFA
-static int net_open_srd(void *context, struct fabric **out, const struct stage_memory *memory,
-                        char *error, size_t size)
-{
-    struct efa_config c = *(const struct efa_config *)context;
-    c.heap = net_memory_for(&c.heap, memory);
-    return efa_open(out, &c, error, size);
-}
-
-static int net_open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers,
-                        uint32_t count)
-{
-    struct nic_choice nic;
-    struct efa_config c = {.rank = comm->topo.rank,
-                           .world = mk_world(&comm->topo),
-                           .peers = peers,
-                           .peer_count = count};
-    c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes,
-                              comm->heap.bytes};
-    efa_options_default(&c.options);
-    int rc = efa_options_parse(&c.options, getenv("MK_EFA"), comm->error, sizeof comm->error);
-    rc = rc ? rc : net_choose_nics(comm, 1, comm->config.rails, &nic);
-    if (rc)
-        return rc;
-    c.provider = nic.soft ? VERBS_SOFT : VERBS_SYSTEM;
-    c.device_count = nic.count;
-    memcpy(c.devices, nic.devices, sizeof nic.devices);
-    return net_open_any(comm, net, net_open_srd, &c, peers, count);
 }
 #endif
 
 static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers,
                            uint32_t count)
 {
-    char *error = comm->error;
-    size_t size = sizeof comm->error;
+    int known = !strcmp(comm->config.fabric, "verbs");
 #ifdef MK_HAVE_EFA
-    if (!strcmp(comm->config.fabric, "efa"))
-        return net_open_efa(comm, net, peers, count);
+    known |= !strcmp(comm->config.fabric, "efa");
 #endif
-    if (strcmp(comm->config.fabric, "verbs"))
-        return mk_fail(-ENODEV, error, size,
+    if (!known)
+        return mk_fail(-ENODEV, comm->error, sizeof comm->error,
                        "this build has no fabric %s: verbs, and efa where <infiniband/efadv.h> is",
                        comm->config.fabric);
 #ifdef MK_HAVE_VERBS
-    struct nic_choice nic;
-    struct verbs_rc_config c = {.api = &net->api,
-                                .rank = comm->topo.rank,
-                                .world = mk_world(&comm->topo),
-                                .peers = peers,
-                                .peer_count = count};
-    c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes,
-                              comm->heap.bytes};
-    verbs_options_default(&c.options);
-    int rc = verbs_options_parse(&c.options, getenv("MK_VERBS"), error, size);
-    rc = rc ? rc : net_choose_nics(comm, 0, comm->config.rails, &nic);
-    rc = rc ? rc : verbs_api_open(&net->api, nic.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
-    if (rc)
-        return rc;
-    c.device_count = nic.count;
-    for (uint32_t i = 0; i < nic.count; i++)
-        c.devices[i] = nic.devices[i];
-    return net_open_any(comm, net, net_open_verbs, &c, peers, count);
+    struct net_opening o = {.end = {.heap = {comm->heap.memory, comm->heap.base,
+                                             comm->heap.flag_bytes, comm->heap.bytes},
+                                    .rank = comm->topo.rank,
+                                    .world = mk_world(&comm->topo),
+                                    .peers = peers,
+                                    .peer_count = count},
+                            .efa = !strcmp(comm->config.fabric, "efa")};
+    int rc = net_choose_nics(comm, o.efa, comm->config.rails, &o.end.nics);
+    return rc ? rc : net_open_any(comm, net, &o);
 #else
-    return mk_fail(-ENODEV, error, size,
+    return mk_fail(-ENODEV, comm->error, sizeof comm->error,
                    "this build is without verbs: install libibverbs-dev and build again");
 #endif
 }
@@ -240,7 +184,7 @@ static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_
 {
     struct fabric *f = net->fabric;
     size_t bytes = f->ops->address_bytes(f);
-    char *mine = calloc(1, bytes), *all = calloc(mk_world(&comm->topo), bytes);
+    MK_FREED char *mine = calloc(1, bytes), *all = calloc(mk_world(&comm->topo), bytes);
     int rc = mine && all ? 0 : -ENOMEM;
     if (!rc) {
         f->ops->address(f, mine);
@@ -251,8 +195,6 @@ static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_
         rc = bootstrap_barrier(comm->bootstrap);
     if (!rc && f->ops->warm_up && comm->heap.memory != MK_MEMORY_HOST)
         rc = net_warm_up(comm, f);
-    free(mine);
-    free(all);
     return rc;
 }
 
@@ -288,7 +230,7 @@ static int net_start_proxy(struct mk_comm *comm, struct net *net)
 static int net_open(struct mk_comm *comm)
 {
     struct net *net = calloc(1, sizeof *net);
-    uint32_t *peers = calloc(comm->topo.nodes, sizeof *peers);
+    MK_FREED uint32_t *peers = calloc(comm->topo.nodes, sizeof *peers);
     int rc = net && peers ? 0 : -ENOMEM;
     comm->net_state = net;
     comm->error[0] = '\0';
@@ -300,7 +242,6 @@ static int net_open(struct mk_comm *comm)
     rc = rc ? rc : net_start_proxy(comm, net);
     if (rc && !comm->error[0] && !comm_failed(comm))
         snprintf(comm->error, sizeof comm->error, "cannot start the network: %s", strerror(-rc));
-    free(peers);
     return rc; /* net_close undoes the steps before */
 }
 

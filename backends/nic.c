@@ -1,4 +1,5 @@
 #include "backends/nic.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -18,13 +19,10 @@
 
 static void nic_read_line(const char *path, char *out, size_t size)
 {
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     out[0] = '\0';
-    if (f) {
-        if (!fgets(out, (int)size, f))
-            out[0] = '\0';
-        fclose(f);
-    }
+    if (f && !fgets(out, (int)size, f))
+        out[0] = '\0';
     out[strcspn(out, "\n")] = '\0';
 }
 
@@ -253,14 +251,12 @@ static int nic_module_state(const char *name)
         return 0;
     snprintf(path, sizeof path, "/lib/modules/%s/modules.dep", u.release);
     snprintf(file, sizeof file, "/%s.ko", name);
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     int found = 0;
     while (f && !found && fgets(line, sizeof line, f)) {
         line[strcspn(line, ":")] = '\0'; /* the module itself; its dependencies follow */
         found = strstr(line, file) != NULL;
     }
-    if (f)
-        fclose(f);
     return found;
 }
 

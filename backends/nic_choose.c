@@ -1,4 +1,5 @@
 #include "backends/nic.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -135,9 +136,9 @@ static int nic_choose_all(struct nic_choice *out, const struct candidates *c,
 {
     const char *sysfs = r->sysfs ? r->sysfs : nic_sysfs();
     struct topology_nic nics[NIC_MAX];
-    struct topology_place *ranks = calloc(r->local_ranks, sizeof *ranks);
-    struct topology_choice *choices = calloc(r->local_ranks, sizeof *choices),
-                           *own = &choices[r->local_rank];
+    MK_FREED struct topology_place *ranks = calloc(r->local_ranks, sizeof *ranks);
+    MK_FREED struct topology_choice *choices = calloc(r->local_ranks, sizeof *choices);
+    struct topology_choice *own = &choices[r->local_rank];
     int rc = ranks && choices ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < c->count && !rc; i++) {
         nics[i].gbit = c->nics[i]->gbit;
@@ -154,8 +155,6 @@ static int nic_choose_all(struct nic_choice *out, const struct candidates *c,
         out->distances[out->count++] =
             topology_distance(&ranks[r->local_rank], &nics[own->nics[i]].place);
     }
-    free(ranks);
-    free(choices);
     return rc;
 }
 
@@ -174,7 +173,7 @@ void nic_own_place(struct nic_place *out, const char *gpu)
 
 int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t size)
 {
-    struct nic_survey *s = calloc(1, sizeof *s);
+    MK_FREED struct nic_survey *s = calloc(1, sizeof *s);
     struct candidates c = {.count = 0};
     memset(out, 0, sizeof *out);
     error[0] = '\0';
@@ -189,7 +188,6 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
     rc = rc ? rc : nic_choose_all(out, &c, request);
     if (rc && !error[0])
         snprintf(error, size, "cannot choose a NIC: %s", strerror(-rc));
-    free(s);
     return rc;
 }
 

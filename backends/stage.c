@@ -1,4 +1,5 @@
 #include "backends/stage_state.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "backends/wall_clock.h"
 
@@ -45,12 +46,9 @@ static int stage_put(struct fabric *fabric, const struct fabric_put *put)
         return peer->reported != peer->accepted ? -EAGAIN : -EPIPE;
     if ((put->source | put->destination | put->bytes) & 7)
         return -EINVAL;
-    if (put->source > s->heap.bytes || put->bytes > s->heap.bytes - put->source ||
-        put->destination > s->heap.bytes || put->bytes > s->heap.bytes - put->destination ||
-        8ull * put->flag >= s->heap.flag_bytes)
+    if (!fabric_put_inside(put, s->heap.flag_bytes, s->heap.bytes, s->heap.flag_bytes,
+                           s->heap.bytes))
         return -ERANGE;
-    if (put->bytes && (put->source < s->heap.flag_bytes || put->destination < s->heap.flag_bytes))
-        return -ERANGE; /* flags are no data */
     if (peer->accepted - peer->reported == STAGE_QUEUE)
         return -EAGAIN;
     peer->puts[peer->accepted++ % STAGE_QUEUE] = (struct stage_put){.put = *put};
@@ -118,14 +116,12 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
             return mk_fail(-EPROTO, error, size,
                            "cannot connect to rank %u: it has another heap, or does not stage",
                            peers[i]);
-    char *inners = calloc(s->world, inner);
+    MK_FREED char *inners = calloc(s->world, inner);
     if (!inners)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->world; i++)
         memcpy(inners + i * inner, (const char *)addresses + i * (own + inner) + own, inner);
-    int rc = s->inner->ops->connect(s->inner, inners, peers, count, error, size);
-    free(inners);
-    return rc;
+    return s->inner->ops->connect(s->inner, inners, peers, count, error, size);
 }
 
 /* Waits until no copy uses the slots any more, for a second at most. */

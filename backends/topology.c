@@ -1,4 +1,5 @@
 #include "backends/topology.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,11 +13,9 @@ enum { BRIDGES = 20 }; /* the deepest chain that fits a place */
 static int topology_read_number(const char *path, int absent)
 {
     int value = absent;
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     if (f && fscanf(f, "%d", &value) != 1)
         value = absent;
-    if (f)
-        fclose(f);
     return value;
 }
 
@@ -94,12 +93,9 @@ int topology_own_numa(const char *root)
     for (int node = 0, missing = 0; missing < 64; node++) { /* numbers may have gaps */
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/devices/system/node/node%d/cpulist", root, node);
-        FILE *f = fopen(path, "re");
+        MK_CLOSED FILE *f = fopen(path, "re");
         missing = f ? 0 : missing + 1;
-        int covers = f && topology_list_covers(f, &own);
-        if (f)
-            fclose(f);
-        if (covers)
+        if (f && topology_list_covers(f, &own))
             return node;
     }
     return -1;
@@ -259,9 +255,9 @@ int topology_choose(const struct topology_place *ranks, uint32_t rank_count,
     if (!rank_count || !nic_count)
         return -EINVAL;
     size_t pairs = (size_t)rank_count * nic_count;
-    double *cost = calloc(pairs, sizeof *cost), *bound = calloc(rank_count, sizeof *bound);
-    uint8_t *taken = calloc(pairs, 1);
-    uint32_t *words = calloc(2 * ((size_t)rank_count + nic_count), sizeof *words);
+    MK_FREED double *cost = calloc(pairs, sizeof *cost), *bound = calloc(rank_count, sizeof *bound);
+    MK_FREED uint8_t *taken = calloc(pairs, 1);
+    MK_FREED uint32_t *words = calloc(2 * ((size_t)rank_count + nic_count), sizeof *words);
     int result = cost && bound && taken && words ? 0 : -ENOMEM;
     if (!result) {
         struct deal d = {rank_count,
@@ -289,9 +285,5 @@ int topology_choose(const struct topology_place *ranks, uint32_t rank_count,
             }
         }
     }
-    free(cost);
-    free(bound);
-    free(taken);
-    free(words);
     return result;
 }

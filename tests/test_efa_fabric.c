@@ -19,20 +19,20 @@ static struct efa_config configs[2];
 static void configure(uint32_t rank, uint32_t devices)
 {
     static const uint32_t peers[2] = {1, 0};
-    configs[rank] = (struct efa_config){.provider = VERBS_SOFT,
-                                        .api = &fake_api,
-                                        .device_count = devices,
-                                        .rank = rank,
-                                        .world = 2,
-                                        .peers = &peers[rank],
-                                        .peer_count = 1};
+    configs[rank] = (struct efa_config){.api = &fake_api,
+                                        .end = {.nics = {.soft = 1, .count = devices},
+                                                .rank = rank,
+                                                .world = 2,
+                                                .peers = &peers[rank],
+                                                .peer_count = 1}};
     efa_options_default(&configs[rank].options);
     for (uint32_t i = 0; i < devices; i++)
-        snprintf(configs[rank].devices[i], sizeof configs[rank].devices[i], "fake%u", rank * 4 + i);
+        snprintf(configs[rank].end.nics.devices[i], sizeof configs[rank].end.nics.devices[i],
+                 "fake%u", rank * 4 + i);
     free(ends[rank].heap);
     ends[rank].heap = aligned_alloc(4096, HEAP);
     memset(ends[rank].heap, 0, HEAP);
-    configs[rank].heap = (struct mr_heap){MK_MEMORY_HOST, ends[rank].heap, FLAGS * 8, HEAP};
+    configs[rank].end.heap = (struct mr_heap){MK_MEMORY_HOST, ends[rank].heap, FLAGS * 8, HEAP};
 }
 
 static int setup(void **state)
@@ -127,14 +127,14 @@ static void expect_error(uint32_t rank, const char *says)
 
 static void test_open_refuses(void **state)
 {
-    configs[0].heap.memory = MK_MEMORY_CUDA;
+    configs[0].end.heap.memory = MK_MEMORY_CUDA;
     assert_int_equal(open_end(0), -EOPNOTSUPP);
     expect_error(0, "this process cannot copy");
-    configs[0].heap.memory = MK_MEMORY_HOST;
-    configs[0].heap.flag_bytes = 16 << 20; /* two million */
+    configs[0].end.heap.memory = MK_MEMORY_HOST;
+    configs[0].end.heap.flag_bytes = 16 << 20; /* two million */
     assert_int_equal(open_end(0), -ERANGE);
     expect_error(0, "2097152 flags are more than the 1048576");
-    configs[0].heap.flag_bytes = FLAGS * 8;
+    configs[0].end.heap.flag_bytes = FLAGS * 8;
     fake.caps = EFA_CAP_RNR_RETRY;
     assert_int_equal(open_end(0), -EOPNOTSUPP);
     expect_error(0, "fake0 has no RDMA write");
@@ -143,10 +143,10 @@ static void test_open_refuses(void **state)
     assert_int_equal(open_end(0), -ENOSPC);
     expect_error(0, "fake0 holds 4096 sends and 12 receives, too few for 1 peers");
     fake.receives = 4096;
-    snprintf(configs[0].devices[1], sizeof configs[0].devices[1], "fake77");
+    snprintf(configs[0].end.nics.devices[1], sizeof configs[0].end.nics.devices[1], "fake77");
     assert_int_equal(open_end(0), -ENODEV);
     expect_error(0, "there is no RDMA device fake77");
-    configs[0].device_count = 0;
+    configs[0].end.nics.count = 0;
     assert_int_equal(open_end(0), -EINVAL);
     assert_null(ends[0].fabric);
 }
@@ -209,7 +209,7 @@ static void test_old_library(void **state)
     struct fabric_completion c;
     fake.no_unsolicited = 1;
     join();
-    efa_describe(ends[0].fabric, text, sizeof text);
+    ends[0].fabric->ops->describe(ends[0].fabric, text, sizeof text);
     assert_non_null(strstr(text, "receives posted"));
     assert_int_equal(put(0, 5, 1, 4096), 0);
     assert_true(next(0, &c) && c.cookie == 5 && !c.status);
@@ -371,7 +371,7 @@ static void test_queue_fails(void **state)
 static void test_copy_fails(void **state)
 {
     mr_provide(MK_MEMORY_CUDA, &fake_copier_ops);
-    configs[1].heap.memory = MK_MEMORY_CUDA;
+    configs[1].end.heap.memory = MK_MEMORY_CUDA;
     join();
     fake_copier.fails = 1;
     struct fabric_completion c;

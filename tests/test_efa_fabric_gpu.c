@@ -43,16 +43,16 @@ static void open_both(const char *options)
     mr_provide(MK_MEMORY_CUDA, &owner);
     for (uint32_t rank = 0; rank < 2; rank++) {
         uint32_t peer = 1 - rank;
-        struct efa_config c = {
-            .provider = VERBS_SOFT,
-            .device_count = 2,
-            .heap = {MK_MEMORY_CUDA, fake_gpu.device[rank], FLAG_BYTES, FAKE_ALLOCATION_BYTES},
-            .rank = rank,
-            .world = 2,
-            .peers = &peer,
-            .peer_count = 1};
+        struct efa_config c = {.end = {.nics = {.soft = 1, .count = 2},
+                                       .heap = {MK_MEMORY_CUDA, fake_gpu.device[rank], FLAG_BYTES,
+                                                FAKE_ALLOCATION_BYTES},
+                                       .rank = rank,
+                                       .world = 2,
+                                       .peers = &peer,
+                                       .peer_count = 1}};
         for (uint32_t i = 0; i < 2; i++)
-            snprintf(c.devices[i], sizeof c.devices[i], "softefa%u", 2 * rank + i);
+            snprintf(c.end.nics.devices[i], sizeof c.end.nics.devices[i], "softefa%u",
+                     2 * rank + i);
         efa_options_default(&c.options);
         assert_int_equal(efa_options_parse(&c.options, options, error, sizeof error), 0);
         if (efa_open(&fabrics[rank], &c, error, sizeof error))

@@ -33,14 +33,12 @@ static int open_efa_pair(char *text, size_t size)
     struct fabric *f[2] = {NULL, NULL};
     int result = 0;
     for (uint32_t i = 0; i < 2 && !result; i++) {
-        struct efa_config c = {.provider = VERBS_SOFT,
-                               .device_count = 1,
-                               .devices = {"softefa0"},
-                               .rank = i,
-                               .world = 2,
-                               .peers = &peers[i],
-                               .peer_count = 1,
-                               .heap = {MK_MEMORY_HOST, heaps[i], 4096, sizeof heaps[i]}};
+        struct efa_config c = {.end = {.nics = {.soft = 1, .count = 1, .devices = {"softefa0"}},
+                                       .rank = i,
+                                       .world = 2,
+                                       .peers = &peers[i],
+                                       .peer_count = 1,
+                                       .heap = {MK_MEMORY_HOST, heaps[i], 4096, sizeof heaps[i]}}};
         efa_options_default(&c.options);
         c.options.depth = 64;
         result = efa_open(&f[i], &c, text, size);
@@ -71,13 +69,12 @@ static int stage_over_verbs(void *context, struct fabric **out, const struct sta
     static struct verbs_api api;
     static const uint32_t peer = 1;
     struct verbs_rc_config c = {.api = &api,
-                                .devices = {"soft0"},
-                                .device_count = 1,
-                                .rank = 0,
-                                .world = 2,
-                                .peers = &peer,
-                                .peer_count = 1};
-    c.heap = (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes};
+                                .end = {.nics = {.soft = 1, .count = 1, .devices = {"soft0"}},
+                                        .rank = 0,
+                                        .world = 2,
+                                        .peers = &peer,
+                                        .peer_count = 1}};
+    c.end.heap = (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes};
     verbs_options_default(&c.options);
     int result = verbs_api_open(&api, VERBS_SOFT, text, size);
     return result ? result : verbs_rc_open(out, &c, text, size);

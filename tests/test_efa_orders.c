@@ -190,17 +190,17 @@ static void open_ranks(const struct settings *k)
                 peers[count++] = i;
         ranks[r].heap = aligned_alloc(4096, HEAP / 4096 * 4096 + 4096);
         memset(ranks[r].heap, 0, HEAP);
-        struct efa_config c = {.provider = VERBS_SOFT,
-                               .api = &fake_api,
-                               .device_count = k->devices,
-                               .heap = {k->memory, ranks[r].heap, FLAGS * 8, HEAP},
-                               .rank = r,
-                               .world = k->ranks,
-                               .peers = peers,
-                               .peer_count = count,
+        struct efa_config c = {.api = &fake_api,
+                               .end = {.nics = {.soft = 1, .count = k->devices},
+                                       .heap = {k->memory, ranks[r].heap, FLAGS * 8, HEAP},
+                                       .rank = r,
+                                       .world = k->ranks,
+                                       .peers = peers,
+                                       .peer_count = count},
                                .options = k->options};
         for (uint32_t d = 0; d < k->devices; d++)
-            snprintf(c.devices[d], sizeof c.devices[d], "fake%u", r * k->devices + d);
+            snprintf(c.end.nics.devices[d], sizeof c.end.nics.devices[d], "fake%u",
+                     r * k->devices + d);
         EXPECT(!efa_open(&ranks[r].fabric, &c, error, sizeof error), "%s", error);
         size_t bytes = ranks[r].fabric->ops->address_bytes(ranks[r].fabric);
         if (!addresses)

@@ -228,7 +228,7 @@ static void test_shares(void **state)
     int status = 0;
     pair_devices = 2;
     assert_int_equal(pair_open(r, DATA, "qps=2"), 0);
-    verbs_rc_describe(r[0].fabric, text, sizeof text);
+    r[0].fabric->ops->describe(r[0].fabric, text, sizeof text);
     assert_non_null(strstr(text, "soft0+soft1 port 1"));
     assert_non_null(strstr(text, "4 QPs"));
     /* each: twelve chunks of 50 KB take as long as six, 30 ms; best of some on a busy machine */
@@ -344,24 +344,24 @@ static void test_refused(void **state)
     char *heap = aligned_alloc(4096, 8192);
     assert_int_equal(verbs_api_open(&api, VERBS_SOFT, error, sizeof error), 0);
     struct verbs_rc_config config = {
-        .api = &api, .rank = 0, .world = 2, .peers = &peer, .peer_count = 1};
-    config.heap = (struct mr_heap){.base = heap, .flag_bytes = 4096, .bytes = 8192};
+        .api = &api, .end = {.rank = 0, .world = 2, .peers = &peer, .peer_count = 1}};
+    config.end.heap = (struct mr_heap){.base = heap, .flag_bytes = 4096, .bytes = 8192};
     verbs_options_default(&config.options);
     assert_int_equal(verbs_rc_open(&f, &config, error, sizeof error), -EINVAL);
-    config.device_count = VERBS_RAILS_MAX + 1;
+    config.end.nics.count = NIC_RAILS_MAX + 1;
     assert_int_equal(verbs_rc_open(&f, &config, error, sizeof error), -EINVAL);
-    config.device_count = 2;
-    config.devices[0] = "soft0";
-    config.devices[1] = "soft9"; /* the first is closed again */
+    config.end.nics.count = 2;
+    strcpy(config.end.nics.devices[0], "soft0");
+    strcpy(config.end.nics.devices[1], "soft9"); /* the first is closed again */
     assert_int_equal(verbs_rc_open(&f, &config, error, sizeof error), -ENODEV);
     assert_non_null(strstr(error, "soft9"));
     assert_null(f);
     uint32_t peers[900]; /* their QPs' numbers do not fit an address */
     for (uint32_t i = 0; i < 900; i++)
         peers[i] = i + 1;
-    config.peers = peers;
-    config.peer_count = 900;
-    config.world = 901;
+    config.end.peers = peers;
+    config.end.peer_count = 900;
+    config.end.world = 901;
     assert_int_equal(verbs_rc_open(&f, &config, error, sizeof error), -ENOSPC);
     assert_non_null(strstr(error, "900 peers are too many for the verbs fabric over 2 devices"));
     free(heap);

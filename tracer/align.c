@@ -2,6 +2,7 @@
  * of its CTA. */
 #include "tracer/align.h"
 #include "core/grow.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -142,7 +143,8 @@ static int align_sort_events(struct trace_event *e, uint64_t n)
         i++;
     if (i >= n)
         return 0;
-    struct trace_event *other = malloc(n * sizeof *other), *from = e, *to = other;
+    MK_FREED struct trace_event *other = malloc(n * sizeof *other);
+    struct trace_event *from = e, *to = other;
     if (!other)
         return -ENOMEM;
     for (uint64_t width = 1; width < n; width *= 2) {
@@ -157,7 +159,6 @@ static int align_sort_events(struct trace_event *e, uint64_t n)
     }
     if (from != e)
         memcpy(e, from, n * sizeof *e);
-    free(other);
     return 0;
 }
 
@@ -177,16 +178,13 @@ int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf
 {
     const struct trace_part *p = &d->parts[rank];
     const struct mk_track *t = &p->tracks[track];
-    struct trace_event *all = malloc((t->count + 1) * sizeof *all);
-    uint8_t *roles = malloc(t->count + 1);
+    MK_FREED struct trace_event *all = malloc((t->count + 1) * sizeof *all);
+    MK_FREED uint8_t *roles = malloc(t->count + 1);
     int64_t n = all && roles ? align_events(d, rank, track, all, roles) : -ENOMEM;
     uint32_t cta = track / p->track_warps, warp = track % p->track_warps, made = 0;
-    if (n == 0 && t->dropped == 0 && (warp > 0 || cta >= align_most_ctas(p))) {
-        free(all);
-        free(roles);
-        /* an unused track: executors keep as many for every CTA, and for as many CTAs as fit */
+    /* an unused track: executors keep as many for every CTA, and for as many CTAs as fit */
+    if (n == 0 && t->dropped == 0 && (warp > 0 || cta >= align_most_ctas(p)))
         return 0;
-    }
     for (uint32_t role = 0; n >= 0 && role < MK_ROLES; role++) {
         uint64_t mine = 0;
         for (int64_t i = 0; i < n; i++)
@@ -213,7 +211,5 @@ int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf
         if (align_sort_events(l->events, l->count))
             n = -ENOMEM;
     }
-    free(all);
-    free(roles);
     return n < 0 ? (int)n : 0;
 }

@@ -1,5 +1,6 @@
 /* Fits a line through bracketed clock samples. */
 #include "tracer/clock.h"
+#include "core/scoped.h"
 #include "core/sorted.h"
 
 #include <errno.h>
@@ -15,8 +16,7 @@
 
 static int clock_compare_u64(const void *a, const void *b)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    return MK_ORDER(*(const uint64_t *)a, *(const uint64_t *)b);
 }
 
 static double clock_offset_of(const struct trace_clock_sample *s)
@@ -29,7 +29,7 @@ static double clock_offset_of(const struct trace_clock_sample *s)
 static int clock_choose(const struct trace_clock_sample *s, uint32_t count, uint8_t *used)
 {
     uint64_t first = UINT64_MAX, last = 0;
-    uint64_t *brackets = malloc(count * sizeof *brackets);
+    MK_FREED uint64_t *brackets = malloc(count * sizeof *brackets);
     if (!brackets)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
@@ -50,7 +50,6 @@ static int clock_choose(const struct trace_clock_sample *s, uint32_t count, uint
             if ((s[i].local - first) / width == w)
                 used[i] = s[i].bracket <= limit;
     }
-    free(brackets);
     return 0;
 }
 
@@ -91,7 +90,8 @@ static int clock_fit_median(struct trace_clock *c, const struct trace_clock_samp
                             uint32_t count, const uint8_t *used)
 {
     size_t n = 0, pairs = (size_t)c->used * c->used / 2 + c->used + 1;
-    double *values = malloc(pairs * sizeof *values), base = 0;
+    MK_FREED double *values = malloc(pairs * sizeof *values);
+    double base = 0;
     if (!values)
         return -ENOMEM;
     uint64_t far = (c->last - c->first) / 8; /* neighbours' slopes are all noise */
@@ -115,7 +115,6 @@ static int clock_fit_median(struct trace_clock *c, const struct trace_clock_samp
     }
     mk_sort(values, n);
     c->offset = (int64_t)llround(base + values[n / 2]);
-    free(values);
     return 0;
 }
 
@@ -172,16 +171,16 @@ int clock_fit(struct trace_clock *out, const struct trace_clock_sample *s, uint3
     out->samples = count;
     if (!count)
         return 0;
-    uint8_t *used = calloc(count, 1);
-    uint64_t *scratch = malloc(count * sizeof *scratch);
+    MK_FREED uint8_t *used = calloc(count, 1);
+    MK_FREED uint64_t *scratch = malloc(count * sizeof *scratch);
     int rc = used && scratch ? clock_choose(s, count, used) : -ENOMEM;
     if (rc)
-        goto out;
+        return rc;
     out->reference = s[0].local;
     clock_measure(out, s, count, used);
     rc = clock_fit_median(out, s, count, used);
     if (rc)
-        goto out;
+        return rc;
     clock_drop_outliers(out, s, count, used, scratch);
     clock_measure(out, s, count, used);
     clock_fit_line(out, s, count, used);
@@ -196,9 +195,6 @@ int clock_fit(struct trace_clock *out, const struct trace_clock_sample *s, uint3
         }
     if (mark)
         memcpy(mark, used, count);
-out:
-    free(used);
-    free(scratch);
     return rc;
 }
 

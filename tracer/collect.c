@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "core/comm.h"
+#include "core/scoped.h"
+#include "core/sentence.h"
 #include "tracer/store.h"
 
 #define SAMPLES_AFTER 64 /* clock samples taken when the run is over */
@@ -26,14 +28,13 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
 {
     uint32_t room = TRACE_MAX_SAMPLES - samples->count;
     count = count < room ? count : room;
-    uint64_t *columns = malloc(3 * (size_t)count * sizeof *columns + 1);
+    MK_FREED uint64_t *columns = malloc(3 * (size_t)count * sizeof *columns + 1);
     if (!columns)
         return -ENOMEM;
     int rc = bootstrap_clock(comm->bootstrap, count, columns, columns + count, columns + 2 * count);
     for (uint32_t i = 0; !rc && comm->topo.rank && i < count; i++)
         samples->samples[samples->count++] =
             (struct trace_clock_sample){columns[i], columns[count + i], columns[2 * count + i]};
-    free(columns);
     return rc;
 }
 
@@ -42,7 +43,7 @@ static int collect_take_parts(const char *all, const uint64_t *lengths, uint32_t
                               const struct trace_run *run, const char *path, char *error,
                               size_t size)
 {
-    struct trace_part *parts = calloc(ranks, sizeof *parts);
+    MK_FREED struct trace_part *parts = calloc(ranks, sizeof *parts);
     int rc = parts ? 0 : -ENOMEM;
     if (rc)
         snprintf(error, size, "the trace could not be merged: out of memory");
@@ -57,7 +58,6 @@ static int collect_take_parts(const char *all, const uint64_t *lengths, uint32_t
     rc = rc ? rc : store_parts(parts, ranks, run, path, error, size);
     for (uint32_t r = 0; parts && r < ranks; r++)
         part_free(&parts[r]);
-    free(parts);
     return rc;
 }
 
@@ -89,7 +89,7 @@ static int collect_gather(struct mk_comm *comm, const char *blob, uint64_t bytes
                           uint64_t *lengths)
 {
     uint32_t ranks = mk_world(&comm->topo), root = comm->topo.rank == 0;
-    size_t *got = root ? calloc(ranks, sizeof *got) : NULL;
+    MK_FREED size_t *got = root ? calloc(ranks, sizeof *got) : NULL;
     uint64_t mine = root && !got ? NO_ROOM : bytes, most = 0, total = 0;
     uint64_t piece = mk_round_up(ROUND_BYTES / ranks, 4096);
     int rc = bootstrap_allgather(comm->bootstrap, &mine, lengths, sizeof mine);
@@ -103,15 +103,13 @@ static int collect_gather(struct mk_comm *comm, const char *blob, uint64_t bytes
     int wrong = root && !*all ? -ENOMEM : 0;
     for (uint64_t at = 0; at < most && !rc; at += piece) {
         uint64_t from = at < bytes ? at : bytes, left = bytes - from;
-        void *some = NULL;
+        MK_FREED void *some = NULL;
         rc = bootstrap_gather(comm->bootstrap, blob ? blob + from : NULL,
                               left < piece ? left : piece, &some, got);
         __atomic_fetch_add(&comm->beats, 1, __ATOMIC_RELAXED);
         if (!rc && root && !wrong)
             wrong = collect_append(*all, lengths, ranks, at, some, got, piece);
-        free(some);
     }
-    free(got);
     return rc ? rc : wrong;
 }
 
@@ -195,23 +193,22 @@ static int collect_wait_for_store(struct mk_comm *comm, uint64_t *flags)
 int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char *path, char *error,
                   size_t size)
 {
-    struct trace_samples *clock = calloc(1, sizeof *clock);
+    MK_FREED struct trace_samples *clock = calloc(1, sizeof *clock);
     struct trace_part part;
-    void *blob = NULL;
-    char *all = NULL;
+    MK_FREED void *blob = NULL;
+    MK_FREED char *all = NULL;
     size_t bytes = 0;
     uint32_t ranks = mk_world(&comm->topo);
-    uint64_t *lengths = calloc(2ull * ranks, sizeof *lengths);
+    MK_FREED uint64_t *lengths = calloc(2ull * ranks, sizeof *lengths);
     error[0] = 0;
     if (clock && run->host_clock)
         *clock = *run->host_clock;
     int mine = clock && lengths ? 0 : -ENOMEM;
     if (!mine) {
         mine = trace_sample_clock(comm, clock, SAMPLES_AFTER);
-        if (mine) {
-            snprintf(error, size, "the trace's clock samples failed: %s", strerror(-mine));
-            goto out;
-        }
+        if (mine)
+            return mk_fail(mine, error, size, "the trace's clock samples failed: %s",
+                           strerror(-mine));
         mine = part_of_comm(&part, comm, run, clock);
         if (!mine) {
             mine = part_pack(&part, &blob, &bytes);
@@ -225,7 +222,7 @@ int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char 
         mine = rc ? rc : mine;
     }
     if (!lengths)
-        goto out;
+        return mine;
     if (comm->topo.rank) {
         rc = collect_wait_for_store(comm, lengths + ranks);
         if (rc && !mine)
@@ -246,18 +243,13 @@ int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char 
         }
         mine = collect_store_and_tell(comm, &s, lengths + ranks);
     }
-out:
-    free(all);
-    free(blob);
-    free(lengths);
-    free(clock);
     return mine;
 }
 
 int trace_collect_local(struct mk_comm *const *comms, uint32_t count, const struct trace_run *run,
                         const char *path, char *error, size_t size)
 {
-    struct trace_part *parts = calloc(count, sizeof *parts);
+    MK_FREED struct trace_part *parts = calloc(count, sizeof *parts);
     int rc = parts ? 0 : -ENOMEM;
     error[0] = 0;
     for (uint32_t r = 0; !rc && r < count; r++)
@@ -268,6 +260,5 @@ int trace_collect_local(struct mk_comm *const *comms, uint32_t count, const stru
         rc = store_parts(parts, count, run, path, error, size);
     for (uint32_t r = 0; parts && r < count; r++)
         part_free(&parts[r]);
-    free(parts);
     return rc;
 }

@@ -8,6 +8,7 @@
  * what would have to be faster for the launch to end earlier. */
 #include "tracer/data.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -44,17 +45,10 @@ static int critical_add_step(struct walk *w, const struct trace_node *n, const c
 /* The newest event of a leaf that began before t and took time; count where there is none. */
 static uint64_t critical_newest(const struct trace_node *n, int64_t t)
 {
-    uint64_t lo = 0, hi = n->count;
-    while (lo < hi) {
-        uint64_t mid = lo + (hi - lo) / 2;
-        if (n->events[mid].start < t)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    while (lo > 0 && n->events[lo - 1].ns == 0)
-        lo--;
-    return lo ? lo - 1 : n->count;
+    uint64_t at = MK_BISECT(i, n->count, n->events[i].start < t);
+    while (at > 0 && n->events[at - 1].ns == 0)
+        at--;
+    return at ? at - 1 : n->count;
 }
 
 /* The same over all warps of the leaf's CTA: a wait of the load warp explains the math warp's next
@@ -82,15 +76,8 @@ critical_newest_of_cta(const struct walk *w, const struct trace_node *n, int64_t
 
 static const struct trace_edge *critical_find_edge(const struct trace_data *d, int64_t event)
 {
-    uint64_t lo = 0, hi = d->edge_count;
-    while (lo < hi) {
-        uint64_t mid = lo + (hi - lo) / 2;
-        if (d->edges[mid].event < event)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < d->edge_count && d->edges[lo].event == event ? &d->edges[lo] : NULL;
+    uint64_t at = MK_BISECT(i, d->edge_count, d->edges[i].event < event);
+    return at < d->edge_count && d->edges[at].event == event ? &d->edges[at] : NULL;
 }
 
 /* When what an edge names was done: the signal raised, the command posted. TRACE_NO_TIME: not

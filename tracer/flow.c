@@ -1,12 +1,11 @@
 #include "tracer/flow.h"
 #include "core/sorted.h"
 #include "core/grow.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "tracer/intervals.h"
 
 static int flow_add(struct flow_link *l, int64_t start, int64_t end, uint64_t bytes, uint32_t peer)
 {
@@ -45,13 +44,13 @@ static int flow_add_copies(struct flow *f, const struct trace_data *d, const str
 static int flow_compare_start(const void *x, const void *y)
 {
     const struct flow_transfer *a = x, *b = y;
-    return a->start < b->start ? -1 : a->start > b->start;
+    return MK_ORDER(a->start, b->start);
 }
 
 static int flow_compare_peer(const void *x, const void *y)
 {
     const struct flow_transfer *a = x, *b = y;
-    return a->peer != b->peer ? (a->peer < b->peer ? -1 : 1) : flow_compare_start(x, y);
+    return MK_ORDER(a->peer, b->peer) ?: flow_compare_start(x, y);
 }
 
 uint64_t flow_busy(const struct flow_transfer *t, uint64_t count)
@@ -75,7 +74,7 @@ struct end {
 /* The most bytes under way at once, of transfers in order of start. */
 static int flow_find_peak(struct flow_link *l)
 {
-    struct end *ends = malloc((l->count + 1) * sizeof *ends);
+    MK_FREED struct end *ends = malloc((l->count + 1) * sizeof *ends);
     if (!ends)
         return -ENOMEM;
     for (uint64_t i = 0; i < l->count; i++)
@@ -88,7 +87,6 @@ static int flow_find_peak(struct flow_link *l)
         now += l->transfers[i].bytes;
         l->peak = now > l->peak ? now : l->peak;
     }
-    free(ends);
     return 0;
 }
 

@@ -21,15 +21,6 @@ static sqlite3_stmt *insert_prepare(struct insert *in, int rows)
     return q;
 }
 
-void insert_begin(struct insert *in, sqlite3 *db, const char *table, int columns)
-{
-    in->db = db;
-    in->table = table;
-    in->columns = columns;
-    in->count = 0;
-    in->many = insert_prepare(in, INSERT_ROWS);
-}
-
 static void insert_bind_all(struct insert *in, sqlite3_stmt *q)
 {
     for (int i = 0; i < in->count; i++) {
@@ -106,4 +97,24 @@ int insert_end(struct insert *in)
     sqlite3_finalize(in->many);
     in->many = NULL;
     return in->rc;
+}
+
+void insert_table(struct insert *in, const char *table, int columns)
+{
+    if (insert_end(in))
+        return;
+    in->table = table;
+    in->columns = columns;
+    in->many = insert_prepare(in, INSERT_ROWS);
+}
+
+void insert_sql(struct insert *in, const char *sql)
+{
+    if (!insert_end(in))
+        in->rc = sqlite3_exec(in->db, sql, NULL, NULL, NULL);
+}
+
+void insert_fail(struct insert *in)
+{
+    in->rc = in->rc ? in->rc : SQLITE_NOMEM;
 }

@@ -20,7 +20,8 @@ struct insert_value {
     } u;
 };
 
-/* Errors stick: after the first, everything is ignored and insert_end returns it. */
+/* Rows of one table after another. Errors stick: after the first, everything is ignored and
+ * insert_end returns it. Begun with a `db` and zeros. */
 struct insert {
     sqlite3 *db;
     sqlite3_stmt *many;
@@ -30,8 +31,9 @@ struct insert {
     struct insert_value values[INSERT_ROWS * INSERT_COLUMNS];
 };
 
-/* Prepares inserts of whole rows into a table with that many columns. `table` outlives `in`. */
-void insert_begin(struct insert *in, sqlite3 *db, const char *table, int columns);
+/* Writes what waits; what follows are whole rows of a table with that many columns. `table`
+ * outlives them. */
+void insert_table(struct insert *in, const char *table, int columns);
 /* The next column of the row under way, or the next several; a row is complete with its last
  * column. Text (NULL: NULL) is copied. */
 void insert_integers(struct insert *in, const int64_t *values, size_t count);
@@ -41,5 +43,9 @@ void insert_integers(struct insert *in, const int64_t *values, size_t count);
 void insert_integer(struct insert *in, int64_t value);
 void insert_real(struct insert *in, double value);
 void insert_text(struct insert *in, const char *text);
+/* Writes what waits, and runs a statement that looks at it. */
+void insert_sql(struct insert *in, const char *sql);
+/* There is no memory: SQLITE_NOMEM, where no error came before. */
+void insert_fail(struct insert *in);
 /* Writes what waits and frees. Returns SQLite's first error, or SQLITE_OK. */
 int insert_end(struct insert *in);

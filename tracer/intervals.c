@@ -1,5 +1,7 @@
 #include "tracer/intervals.h"
 #include "core/grow.h"
+#include "core/scoped.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,7 +58,7 @@ int intervals_unite(struct intervals *s)
 {
     if (intervals_end_run(s))
         return -ENOMEM;
-    struct interval *other = s->run_count > 1 ? malloc(s->count * sizeof *other) : NULL;
+    MK_FREED struct interval *other = s->run_count > 1 ? malloc(s->count * sizeof *other) : NULL;
     if (s->run_count > 1 && !other)
         return -ENOMEM;
     while (s->run_count > 1) { /* neighbours two by two: every round halves the runs */
@@ -71,7 +73,6 @@ int intervals_unite(struct intervals *s)
         s->at = other, other = swap;
         s->capacity = s->count;
     }
-    free(other);
     uint64_t n = 0;
     for (uint64_t i = 0; i < s->count; i++) {
         if (n && s->at[i].start <= s->at[n - 1].end)
@@ -87,15 +88,7 @@ int intervals_unite(struct intervals *s)
 
 uint64_t intervals_find(const struct intervals *s, int64_t t)
 {
-    uint64_t lo = 0, hi = s->count;
-    while (lo < hi) {
-        uint64_t mid = lo + (hi - lo) / 2;
-        if (s->at[mid].end <= t)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    return MK_BISECT(i, s->count, s->at[i].end <= t);
 }
 
 uint64_t intervals_within(const struct intervals *s, int64_t from, int64_t to)

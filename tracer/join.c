@@ -2,6 +2,8 @@
  * saw it, and every wait with what ended it. */
 #include "tracer/data.h"
 #include "core/grow.h"
+#include "core/scoped.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,11 +27,7 @@ struct marks {
 static int join_compare_mark(const void *x, const void *y)
 {
     const struct mark *a = x, *b = y;
-    if (a->key != b->key)
-        return a->key < b->key ? -1 : 1;
-    if (a->time != b->time)
-        return a->time < b->time ? -1 : 1;
-    return a->event < b->event ? -1 : a->event > b->event;
+    return MK_ORDER(a->key, b->key) ?: MK_ORDER(a->time, b->time) ?: MK_ORDER(a->event, b->event);
 }
 
 static uint64_t join_ring_key(uint32_t rank, uint32_t ring)
@@ -50,22 +48,15 @@ static uint32_t join_ring_of(const struct trace_data *d, const struct trace_node
 /* All events of one kind, sorted by key and time. */
 static int join_collect(const struct trace_data *d, uint32_t kind, struct marks *out)
 {
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < d->leaf_count; i++) {
-        const struct trace_node *n = &d->nodes[d->leaves[i]];
-        for (uint64_t j = 0; j < n->count; j++)
-            count += event_kind(&n->events[j]) == kind;
-    }
-    out->count = 0;
-    out->m = malloc((count + 1) * sizeof *out->m);
-    if (!out->m)
-        return -ENOMEM;
+    *out = (struct marks){0};
     for (uint32_t i = 0; i < d->leaf_count; i++) {
         const struct trace_node *n = &d->nodes[d->leaves[i]];
         for (uint64_t j = 0; j < n->count; j++) {
             const struct trace_event *e = &n->events[j];
             if (event_kind(e) != kind)
                 continue;
+            if (mk_grow(&out->m, out->count, sizeof *out->m))
+                return -ENOMEM;
             struct mark *m = &out->m[out->count];
             m->event = n->first_event + (int64_t)j;
             m->time = event_end(e);
@@ -82,34 +73,23 @@ static int join_collect(const struct trace_data *d, uint32_t kind, struct marks 
             out->count++;
         }
     }
-    qsort(out->m, out->count, sizeof *out->m, join_compare_mark);
+    if (out->count)
+        qsort(out->m, out->count, sizeof *out->m, join_compare_mark);
     return 0;
 }
 
 /* The first mark whose (key, time) is above the given. */
 static uint64_t join_above(const struct marks *s, uint64_t key, int64_t time)
 {
-    uint64_t lo = 0, hi = s->count;
-    while (lo < hi) {
-        uint64_t mid = lo + (hi - lo) / 2;
-        const struct mark *m = &s->m[mid];
-        if (m->key < key || (m->key == key && m->time <= time))
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    return MK_BISECT(i, s->count,
+                     s->m[i].key < key || (s->m[i].key == key && s->m[i].time <= time));
 }
 
 static int join_compare_put(const void *x, const void *y, void *context)
 {
     const struct trace_put *puts = context, *a = &puts[*(const uint32_t *)x],
                            *b = &puts[*(const uint32_t *)y];
-    if (a->rank != b->rank)
-        return a->rank < b->rank ? -1 : 1;
-    if (a->m.ring != b->m.ring)
-        return a->m.ring < b->m.ring ? -1 : 1;
-    return a->m.sequence < b->m.sequence ? -1 : a->m.sequence > b->m.sequence;
+    return MK_ORDER(a->rank, b->rank) ?: MK_ORDER(a->m.ring, b->m.ring) ?: MK_ORDER(a->m.sequence, b->m.sequence);
 }
 
 /* Commands carry 24 bits of their sequence, and a track may have dropped its last ones: within a
@@ -117,7 +97,7 @@ static int join_compare_put(const void *x, const void *y, void *context)
 static int join_commands(struct trace_data *d)
 {
     struct marks commands = {0};
-    uint32_t *order = malloc((d->put_count + 1) * sizeof *order);
+    MK_FREED uint32_t *order = malloc((d->put_count + 1) * sizeof *order);
     int rc = order ? join_collect(d, MK_EV_COMMAND, &commands) : -ENOMEM;
     for (uint32_t i = 0; order && i < d->put_count; i++)
         order[i] = i;
@@ -150,7 +130,6 @@ static int join_commands(struct trace_data *d)
             }
         }
     }
-    free(order);
     free(commands.m);
     return rc;
 }

@@ -1,5 +1,6 @@
 #include "tracer/levels.h"
 #include "core/grow.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -135,7 +136,7 @@ int levels_make(struct levels *out, const struct trace_data *d)
     memset(out, 0, sizeof *out);
     levels_choose_zoom(out, d);
     struct path path = {.depth = 0};
-    dense *space = malloc(4 * (size_t)out->at[0].buckets * sizeof *space);
+    MK_FREED dense *space = malloc(4 * (size_t)out->at[0].buckets * sizeof *space);
     for (uint32_t i = 0; space && i < 4; i++)
         path.buckets[i] = space + (size_t)i * out->at[0].buckets;
     int64_t next = space ? 0 : -ENOMEM;
@@ -146,7 +147,6 @@ int levels_make(struct levels *out, const struct trace_data *d)
     }
     while (next >= 0 && next < d->node_count)
         next = levels_descend(out, d, (uint32_t)next, &path);
-    free(space);
     if (next >= 0)
         return 0;
     levels_free(out);

@@ -133,6 +133,6 @@ void live_close(struct live_job *job);
 /* Makes the rank's plan from header.problem. 0, or -errno: this version cannot plan it. */
 int live_plan(struct live_rank *rank);
 
-void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_doing *out);
+struct live_doing live_describe(const struct live_job *job, uint32_t rank, uint32_t cta);
 
 const char *live_phase_name(uint32_t phase);

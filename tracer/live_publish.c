@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/comm.h"
+#include "core/scoped.h"
 
 #define MOST_JOBS 256 /* folders that are looked through */
 
@@ -112,13 +113,11 @@ static int live_publish_own_folder(const char *path)
 
 void live_remove(const char *folder)
 {
-    DIR *d = opendir(folder);
+    MK_CLOSED_DIR DIR *d = opendir(folder);
     struct dirent *e;
     while (d && (e = readdir(d)))
         if (!strncmp(e->d_name, "rank-", 5) || !strncmp(e->d_name, ".rank-", 6))
             unlinkat(dirfd(d), e->d_name, 0);
-    if (d)
-        closedir(d);
     rmdir(folder);
 }
 
@@ -126,7 +125,7 @@ void live_remove(const char *folder)
  * being made. */
 static int live_publish_is_stale(const char *folder)
 {
-    DIR *d = opendir(folder);
+    MK_CLOSED_DIR DIR *d = opendir(folder);
     struct dirent *e;
     int dead = 0, alive = 0;
     while (d && !alive && (e = readdir(d))) {
@@ -145,8 +144,6 @@ static int live_publish_is_stale(const char *folder)
         if (fd >= 0)
             close(fd);
     }
-    if (d)
-        closedir(d);
     return dead && !alive;
 }
 
@@ -155,15 +152,13 @@ static void live_publish_remove_stale(const char *folder)
     char base[256], path[600];
     snprintf(base, sizeof base, "%s", folder);
     *strrchr(base, '/') = 0;
-    DIR *d = opendir(base);
+    MK_CLOSED_DIR DIR *d = opendir(base);
     struct dirent *e;
     for (int i = 0; d && i < MOST_JOBS && (e = readdir(d)); i++) {
         snprintf(path, sizeof path, "%s/%s", base, e->d_name);
         if (e->d_name[0] != '.' && live_publish_is_stale(path))
             live_remove(path);
     }
-    if (d)
-        closedir(d);
 }
 
 static void live_publish_look(struct live *l)

@@ -3,6 +3,7 @@
  * ones, and nothing is taken from a folder or file of another user or that another may write to:
  * that user could say anything of a job there. */
 #include "tracer/live_process.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <dirent.h>
@@ -135,18 +136,16 @@ static int live_read_open_own(const char *path, DIR **out)
 /* Any rank's header of a folder. 0 or -errno. */
 static int live_read_any(const char *folder, struct live_header *h)
 {
-    struct live_word *words = NULL;
+    MK_FREED struct live_word *words = NULL;
     struct dirent *e;
     unsigned rank;
-    DIR *d;
+    MK_CLOSED_DIR DIR *d = NULL;
     int result = live_read_open_own(folder, &d);
     if (result)
         return result;
     for (result = -ENOENT; result && (e = readdir(d));)
         if (sscanf(e->d_name, "rank-%u", &rank) == 1)
             result = live_read_rank(dirfd(d), rank, h, &words);
-    closedir(d);
-    free(words);
     return result;
 }
 
@@ -231,7 +230,7 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
         }
     }
     for (int i = 0; i < count; i++) {
-        DIR *d;
+        MK_CLOSED_DIR DIR *d = NULL;
         struct dirent *e;
         if (live_read_open_own(bases[i], &d) == -EPERM)
             foreign = i;
@@ -245,8 +244,6 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
                       h.job_pid ? h.job_pid : h.pid, plan_op_name(h.problem.op),
                       mk_world(&h.problem.topo));
         }
-        if (d)
-            closedir(d);
     }
     if (found == 1)
         return 0;
@@ -302,31 +299,31 @@ static void live_read_describe_wait(const struct live_rank *r, uint32_t argument
     out->relay = relay == UINT32_MAX ? -1 : (int64_t)relay;
 }
 
-void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_doing *out)
+struct live_doing live_describe(const struct live_job *job, uint32_t rank, uint32_t cta)
 {
     const struct live_rank *r = &job->ranks[rank];
-    memset(out, 0, sizeof *out);
-    out->flag = out->chunk = out->producer = out->relay = -1;
+    struct live_doing d = {.flag = -1, .chunk = -1, .producer = -1, .relay = -1};
     if (cta >= r->header.ctas || !r->plan)
-        return;
-    live_read_place_cta(&r->plan->problem.tuning.split, cta, out);
+        return d;
+    live_read_place_cta(&r->plan->problem.tuning.split, cta, &d);
     uint64_t word = r->words[cta].word;
     uint32_t what = (uint32_t)word, argument = what >> 8;
-    out->epoch = (uint32_t)(word >> 32);
-    out->kind = (int)(what & 15);
-    out->cause = out->kind == MK_EV_WAIT ? (int)(what >> 4 & 15) : MK_CAUSE_NONE;
-    out->ns =
+    d.epoch = (uint32_t)(word >> 32);
+    d.kind = (int)(what & 15);
+    d.cause = d.kind == MK_EV_WAIT ? (int)(what >> 4 & 15) : MK_CAUSE_NONE;
+    d.ns =
         r->words[cta].since && job->now > r->words[cta].since ? job->now - r->words[cta].since : 0;
-    if (out->kind == MK_EV_WAIT)
-        live_read_describe_wait(r, argument, out);
-    else if (out->kind == MK_EV_TILE)
-        snprintf(out->text, sizeof out->text, "tile %u", argument);
-    else if (out->kind == MK_EV_COMMAND)
-        snprintf(out->text, sizeof out->text, "command %u", argument);
-    else if (out->kind == MK_EV_SIGNAL)
-        snprintf(out->text, sizeof out->text, "flag %u", argument);
-    else if (out->kind != MK_EV_NONE)
-        snprintf(out->text, sizeof out->text, "chunk %u", argument);
+    if (d.kind == MK_EV_WAIT)
+        live_read_describe_wait(r, argument, &d);
+    else if (d.kind == MK_EV_TILE)
+        snprintf(d.text, sizeof d.text, "tile %u", argument);
+    else if (d.kind == MK_EV_COMMAND)
+        snprintf(d.text, sizeof d.text, "command %u", argument);
+    else if (d.kind == MK_EV_SIGNAL)
+        snprintf(d.text, sizeof d.text, "flag %u", argument);
+    else if (d.kind != MK_EV_NONE)
+        snprintf(d.text, sizeof d.text, "chunk %u", argument);
+    return d;
 }
 
 const char *live_phase_name(uint32_t phase)

@@ -1,6 +1,8 @@
 /* Puts the parts of all ranks on one clock and into one tree of tracks. */
 #include "tracer/align.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,11 +27,7 @@ const struct trace_plan *data_launch_plan(const struct trace_data *d, uint32_t r
 static int merge_compare_leaf(const void *x, const void *y)
 {
     const struct leaf *a = x, *b = y;
-    if (a->role != b->role)
-        return a->role < b->role ? -1 : 1;
-    if (a->cta != b->cta)
-        return a->cta < b->cta ? -1 : 1;
-    return a->warp < b->warp ? -1 : a->warp > b->warp;
+    return MK_ORDER(a->role, b->role) ?: MK_ORDER(a->cta, b->cta) ?: MK_ORDER(a->warp, b->warp);
 }
 
 static struct trace_node *merge_add_node(struct trace_data *d, enum trace_node_kind kind,
@@ -84,7 +82,7 @@ static int merge_shares_cta(const struct leaf *l, uint32_t count, uint32_t i)
 static int merge_add_rank(struct trace_data *d, uint32_t rank)
 {
     const struct trace_part *p = &d->parts[rank];
-    struct leaf *leaves = calloc((size_t)p->track_count * MK_ROLES + 1, sizeof *leaves);
+    MK_FREED struct leaf *leaves = calloc((size_t)p->track_count * MK_ROLES + 1, sizeof *leaves);
     uint32_t count = 0;
     int rc = leaves ? 0 : -ENOMEM;
     for (uint32_t t = 0; !rc && t < p->track_count; t++)
@@ -94,7 +92,6 @@ static int merge_add_rank(struct trace_data *d, uint32_t rank)
     if (!more) {
         for (uint32_t i = 0; i < count; i++)
             free(leaves[i].events);
-        free(leaves);
         return -ENOMEM;
     }
     d->nodes = more;
@@ -112,24 +109,19 @@ static int merge_add_rank(struct trace_data *d, uint32_t rank)
             n = merge_add_node(d, TRACE_NODE_WARP, cta, rank, l);
         merge_add_leaf(d, n, l);
     }
-    free(leaves);
     return 0;
 }
 
 static int merge_compare_launch(const void *x, const void *y)
 {
     const struct trace_launch *a = x, *b = y;
-    if (a->start != b->start)
-        return a->start < b->start ? -1 : 1;
-    if (a->epoch != b->epoch)
-        return a->epoch < b->epoch ? -1 : 1;
-    return a->plan < b->plan ? -1 : a->plan > b->plan;
+    return MK_ORDER(a->start, b->start) ?: MK_ORDER(a->epoch, b->epoch) ?: MK_ORDER(a->plan, b->plan);
 }
 
 /* Numbers launches in order of time; events were given their numbers in order of discovery. */
 static int merge_order_launches(struct trace_data *d)
 {
-    uint32_t *number = calloc((size_t)d->launch_count + 1, sizeof *number);
+    MK_FREED uint32_t *number = calloc((size_t)d->launch_count + 1, sizeof *number);
     if (!number)
         return -ENOMEM;
     if (d->launch_count)
@@ -142,7 +134,6 @@ static int merge_order_launches(struct trace_data *d)
     for (uint32_t i = 0; i < d->node_count; i++)
         for (uint64_t j = 0; j < d->nodes[i].count; j++)
             d->nodes[i].events[j].launch = number[d->nodes[i].events[j].launch];
-    free(number);
     return 0;
 }
 
@@ -380,15 +371,7 @@ void data_free(struct trace_data *d)
 
 const struct trace_node *data_leaf(const struct trace_data *d, int64_t id)
 {
-    uint32_t lo = 0,
-             /* the last leaf whose first event is not above id: empty ones come before it */
-        hi = d->leaf_count;
-    while (hi - lo > 1) {
-        uint32_t mid = lo + (hi - lo) / 2;
-        if (d->nodes[d->leaves[mid]].first_event <= id)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return &d->nodes[d->leaves[lo]];
+    /* the last leaf whose first event is not above id: empty ones come before it */
+    uint64_t above = MK_BISECT(i, d->leaf_count, d->nodes[d->leaves[i]].first_event <= id);
+    return &d->nodes[d->leaves[above ? above - 1 : 0]];
 }

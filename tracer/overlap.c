@@ -1,6 +1,7 @@
 /* What each rank did in each launch: time with a tile under way, with a transfer under way, with
  * both, with neither. */
 #include "tracer/data.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -98,8 +99,8 @@ static int overlap_rank(struct trace_data *d, uint32_t r, const uint32_t *head,
 
 int data_overlap(struct trace_data *d)
 {
-    uint32_t *head = calloc(2 * (size_t)d->ranks, sizeof *head),
-             *next = malloc((2 * d->put_count + 1) * sizeof *next);
+    MK_FREED uint32_t *head = calloc(2 * (size_t)d->ranks, sizeof *head),
+                      *next = malloc((2 * d->put_count + 1) * sizeof *next);
     d->compute = calloc(d->ranks, sizeof *d->compute);
     d->comm = calloc(d->ranks, sizeof *d->comm);
     int rc = head && next && d->compute && d->comm ? 0 : -ENOMEM;
@@ -110,8 +111,6 @@ int data_overlap(struct trace_data *d)
     }
     for (uint32_t r = 0; !rc && r < d->ranks; r++)
         rc = overlap_rank(d, r, head, next);
-    free(head);
-    free(next);
     return rc;
 }
 

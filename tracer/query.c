@@ -5,11 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-static sqlite3_stmt *query_bind(sqlite3 *db, const char *sql, const char *types, va_list args)
+static void query_bind(sqlite3_stmt *q, const char *types, va_list args)
 {
-    sqlite3_stmt *q = NULL;
-    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
-        return NULL;
     for (int i = 1; *types; types++, i++) {
         if (*types == 't')
             sqlite3_bind_text(q, i, va_arg(args, const char *), -1, SQLITE_TRANSIENT);
@@ -18,6 +15,14 @@ static sqlite3_stmt *query_bind(sqlite3 *db, const char *sql, const char *types,
         else
             sqlite3_bind_double(q, i, va_arg(args, double)); /* NaN becomes NULL */
     }
+}
+
+static sqlite3_stmt *query_make(sqlite3 *db, const char *sql, const char *types, va_list args)
+{
+    sqlite3_stmt *q = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
+        return NULL;
+    query_bind(q, types, args);
     return q;
 }
 
@@ -25,9 +30,18 @@ sqlite3_stmt *query_ask(sqlite3 *db, const char *sql, const char *types, ...)
 {
     va_list args;
     va_start(args, types);
-    sqlite3_stmt *q = query_bind(db, sql, types, args);
+    sqlite3_stmt *q = query_make(db, sql, types, args);
     va_end(args);
     return q;
+}
+
+void query_again(sqlite3_stmt *q, const char *types, ...)
+{
+    va_list args;
+    sqlite3_reset(q);
+    va_start(args, types);
+    query_bind(q, types, args);
+    va_end(args);
 }
 
 void query_end(sqlite3_stmt **q)
@@ -76,7 +90,7 @@ int64_t query_integer(sqlite3 *db, int64_t missing, const char *sql, const char 
     va_list args;
     long long value;
     va_start(args, types);
-    QUERY q = query_bind(db, sql, types, args);
+    QUERY q = query_make(db, sql, types, args);
     va_end(args);
     if (query_row(q, "o", &value) && value != QUERY_NONE)
         missing = value;
@@ -96,7 +110,7 @@ int query_do(sqlite3 *db, const char *sql, const char *types, ...)
 {
     va_list args;
     va_start(args, types);
-    QUERY q = query_bind(db, sql, types, args);
+    QUERY q = query_make(db, sql, types, args);
     va_end(args);
     int rc = SQLITE_ROW;
     while (q && rc == SQLITE_ROW)

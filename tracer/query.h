@@ -11,6 +11,8 @@
  * the block: before sqlite3_close. */
 sqlite3_stmt *query_ask(sqlite3 *db, const char *sql, const char *types, ...);
 void query_end(sqlite3_stmt **q);
+/* The same query from its beginning, with these arguments. */
+void query_again(sqlite3_stmt *q, const char *types, ...);
 #define QUERY __attribute__((cleanup(query_end))) sqlite3_stmt *
 
 /* Reads the columns of the next row into the arguments, by letters: i long long * (NULL is 0), o

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "core/event.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 #include "tracer/bound.h"
 #include "tracer/query.h"
 #include "tracer/sql.h"
@@ -141,7 +143,8 @@ static int reader_make_views(sqlite3 *db)
     size_t views = 0, used = 0;
     for (const char *at = trace_sql_views; (at = strstr(at, create)); at++)
         views++;
-    char *sql = malloc(strlen(trace_sql_views) + views * (sizeof temporary - sizeof create) + 1);
+    MK_FREED char *sql =
+        malloc(strlen(trace_sql_views) + views * (sizeof temporary - sizeof create) + 1);
     if (!sql)
         return SQLITE_NOMEM;
     for (const char *at = trace_sql_views, *next; *at; at = next) {
@@ -154,9 +157,7 @@ static int reader_make_views(sqlite3 *db)
         used += n;
     }
     sql[used] = 0;
-    int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
-    free(sql);
-    return rc;
+    return sqlite3_exec(db, sql, NULL, NULL, NULL);
 }
 
 static int damage; /* SQLite's code */
@@ -217,8 +218,7 @@ void trace_allow(sqlite3 *db)
 static int reader_compare_places(const void *x, const void *y)
 {
     const struct trace_figure *a = x, *b = y;
-    return a->place != b->place ? (a->place > b->place) - (a->place < b->place)
-                                : strcmp(a->name, b->name);
+    return MK_ORDER(a->place, b->place) ?: strcmp(a->name, b->name);
 }
 
 int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)

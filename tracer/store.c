@@ -1,4 +1,5 @@
 #include "tracer/store.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "tracer/trace.h"
 
@@ -14,7 +15,7 @@
 
 static int store_errno_of(int rc, int disk)
 {
-    if (rc == SQLITE_NOMEM || rc == STORE_NOMEM)
+    if (rc == SQLITE_NOMEM)
         return -ENOMEM;
     if (rc == SQLITE_FULL)
         return disk ? -disk : -ENOSPC;
@@ -32,6 +33,7 @@ static int run(sqlite3 *db, const char *sql, int *disk)
 
 static int store_fill(sqlite3 *db, const struct trace_data *d, int *disk)
 {
+    struct insert in = {.db = db};
     /* No journal: an unfinished file is thrown away, not repaired. */
     int rc = run(
         db,
@@ -40,10 +42,13 @@ static int store_fill(sqlite3 *db, const struct trace_data *d, int *disk)
         "PRAGMA threads = 2; BEGIN",
         disk);
     rc = rc ? rc : run(db, trace_sql_schema, disk);
-    rc = rc ? rc : store_run(db, d);
-    rc = rc ? rc : store_tracks(db, d);
-    rc = rc ? rc : store_joins(db, d);
-    rc = rc ? rc : store_levels(db, d);
+    if (!rc) {
+        store_run(&in, d);
+        store_tracks(&in, d);
+        store_joins(&in, d);
+        store_levels(&in, d);
+        rc = insert_end(&in);
+    }
     if (rc && !*disk)
         *disk = sqlite3_system_errno(db);
     rc = rc ? rc : run(db, trace_sql_index, disk);
@@ -123,7 +128,7 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
         return mk_fail(-EEXIST, error, size,
                        "the trace could not be written to '%s': that is a device, pipe or socket",
                        path);
-    char *temporary = malloc(length);
+    MK_FREED char *temporary = malloc(length);
     if (!temporary)
         return mk_fail(-ENOMEM, error, size, "the trace could not be written: out of memory");
     snprintf(temporary, length, "%s.%ld.partial", path, (long)getpid());
@@ -136,7 +141,6 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     if (rc)
         unlink(temporary);
     trace_set_unfinished(NULL);
-    free(temporary);
     return rc;
 }
 

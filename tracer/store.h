@@ -2,9 +2,8 @@
  * place. */
 #pragma once
 
-#include <sqlite3.h>
-
 #include "tracer/data.h"
+#include "tracer/insert.h"
 
 /* Stores d at `path`, over what was there. The file is written in the same folder under a temporary
  * name, flushed, and renamed: readers see the old file or the whole new one. On any error the
@@ -17,12 +16,11 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
 int store_parts(const struct trace_part *parts, uint32_t ranks, const struct trace_run *run,
                 const char *path, char *error, size_t size);
 
-/* Inside the store: the tables, each group by one function. They return SQLite's code or -1: no
- * memory. */
+/* Inside the store: the tables, each group by one function. */
 /* run, rank, plan, work, tile, chunk, flag, clock, drop, metric */
-int store_run(sqlite3 *db, const struct trace_data *d);
-int store_tracks(sqlite3 *db, const struct trace_data *d); /* track, event, total, longest */
+void store_run(struct insert *in, const struct trace_data *d);
+void store_tracks(struct insert *in, const struct trace_data *d); /* track, event, total, longest */
 /* launch, launch_rank, message, stage, edge, critical */
-int store_joins(sqlite3 *db, const struct trace_data *d);
-int store_levels(sqlite3 *db, const struct trace_data *d); /* zoom, level, link, flow, traffic */
-#define STORE_NOMEM (-1)
+void store_joins(struct insert *in, const struct trace_data *d);
+void store_levels(struct insert *in,
+                  const struct trace_data *d); /* zoom, level, link, flow, traffic */

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "tracer/insert.h"
 #include "tracer/reader.h"
 
 /* 0 and what is no number: not known */
@@ -32,28 +31,26 @@ static const char *store_run_shape_of(const struct trace_plan *p, char *text, si
 }
 
 /* Numbers without a name are not in use. Kinds and states have theirs in schema.sql. */
-static int store_list(sqlite3 *db, const char *table, const char *const *names, int count)
+static void store_list(struct insert *in, const char *table, const char *const *names, int count)
 {
-    struct insert in;
-    insert_begin(&in, db, table, 2);
+    insert_table(in, table, 2);
     for (int i = 0; i < count; i++) {
         if (!names[i])
             continue;
-        insert_integer(&in, i);
-        insert_text(&in, names[i]);
+        insert_integer(in, i);
+        insert_text(in, names[i]);
     }
-    return insert_end(&in);
 }
 
-static int store_names(sqlite3 *db)
+static void store_names(struct insert *in)
 {
     const char *roles[MK_ROLES], *causes[MK_CAUSES];
     for (int i = 0; i < MK_ROLES; i++)
         roles[i] = plan_role_name(i);
     for (int i = 0; i < MK_CAUSES; i++)
         causes[i] = plan_cause_name(i);
-    int rc = store_list(db, "role", roles, MK_ROLES);
-    return rc ? rc : store_list(db, "cause", causes, MK_CAUSES);
+    store_list(in, "role", roles, MK_ROLES);
+    store_list(in, "cause", causes, MK_CAUSES);
 }
 
 /* Options of a plan that its table has no column for: "plan 1: pace". Those that the
@@ -85,7 +82,7 @@ static void store_run_options(struct insert *in, const struct trace_plan *p)
     }
 }
 
-static int store_one_run(sqlite3 *db, const struct trace_data *d)
+static void store_one_run(struct insert *in, const struct trace_data *d)
 {
     const struct trace_run *u = d->run;
     const struct trace_part *p = &d->parts[0];
@@ -94,92 +91,78 @@ static int store_one_run(sqlite3 *db, const struct trace_data *d)
     struct tm utc;
     if (gmtime_r(&now, &utc))
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    struct insert in;
-    insert_begin(&in, db, "run", 23);
-    insert_integer(&in, 1);
-    insert_text(&in, u->source ? u->source : "measured");
-    insert_text(&in, u->executor ? u->executor : "host");
-    insert_text(&in, p->plan_count ? plan_op_name(p->plans[0].op) : "none");
-    insert_text(&in, u->shape        ? u->shape
-                     : p->plan_count ? store_run_shape_of(&p->plans[0], shape, sizeof shape)
-                                     : "");
-    store_run_insert_word(&in, u->fabric);
-    store_run_insert_word(&in, u->nic);
-    INSERT_INTEGERS(&in, p->topo.nodes, p->topo.gpus, u->seed ? *u->seed : INSERT_NULL);
-    store_run_insert_word(&in, u->command);
-    store_run_insert_word(&in, u->version);
-    insert_text(&in, started);
-    INSERT_INTEGERS(&in, d->origin, d->duration, d->events, d->put_count, d->dropped, d->residual);
-    store_run_insert_known(&in, u->peak_flops);
-    store_run_insert_known(&in, u->nvlink_bytes_per_s);
-    store_run_insert_known(&in, u->network_bytes_per_s);
-    store_run_insert_known(&in, u->memory_bytes_per_s);
-    return insert_end(&in);
+    insert_table(in, "run", 23);
+    insert_integer(in, 1);
+    insert_text(in, u->source ? u->source : "measured");
+    insert_text(in, u->executor ? u->executor : "host");
+    insert_text(in, p->plan_count ? plan_op_name(p->plans[0].op) : "none");
+    insert_text(in, u->shape        ? u->shape
+                    : p->plan_count ? store_run_shape_of(&p->plans[0], shape, sizeof shape)
+                                    : "");
+    store_run_insert_word(in, u->fabric);
+    store_run_insert_word(in, u->nic);
+    INSERT_INTEGERS(in, p->topo.nodes, p->topo.gpus, u->seed ? *u->seed : INSERT_NULL);
+    store_run_insert_word(in, u->command);
+    store_run_insert_word(in, u->version);
+    insert_text(in, started);
+    INSERT_INTEGERS(in, d->origin, d->duration, d->events, d->put_count, d->dropped, d->residual);
+    store_run_insert_known(in, u->peak_flops);
+    store_run_insert_known(in, u->nvlink_bytes_per_s);
+    store_run_insert_known(in, u->network_bytes_per_s);
+    store_run_insert_known(in, u->memory_bytes_per_s);
 }
 
-static int store_ranks(sqlite3 *db, const struct trace_data *d)
+static void store_ranks(struct insert *in, const struct trace_data *d)
 {
-    struct insert in;
-    insert_begin(&in, db, "rank", 5);
+    insert_table(in, "rank", 5);
     for (uint32_t r = 0; r < d->ranks; r++) {
         const struct trace_part *p = &d->parts[r];
-        INSERT_INTEGERS(&in, r, mk_node_of(&p->topo, r), mk_local_of(&p->topo, r));
-        store_run_insert_word(&in, p->host);
-        store_run_insert_word(&in, p->device);
+        INSERT_INTEGERS(in, r, mk_node_of(&p->topo, r), mk_local_of(&p->topo, r));
+        store_run_insert_word(in, p->host);
+        store_run_insert_word(in, p->device);
     }
-    return insert_end(&in);
 }
 
-static int store_plans(sqlite3 *db, const struct trace_data *d)
+static void store_plans(struct insert *in, const struct trace_data *d)
 {
     const struct trace_part *p = &d->parts[0];
     char shape[96];
-    struct insert in;
-    insert_begin(&in, db, "plan", 19);
+    insert_table(in, "plan", 19);
     for (uint32_t i = 0; i < p->plan_count; i++) {
         const struct trace_plan *q = &p->plans[i];
-        insert_integer(&in, q->id);
-        insert_text(&in, plan_op_name(q->op));
-        insert_text(&in, store_run_shape_of(q, shape, sizeof shape));
-        INSERT_INTEGERS(&in, q->m, q->n, q->k, q->tile_m, q->tile_n, q->chunk_rows, q->pieces);
+        insert_integer(in, q->id);
+        insert_text(in, plan_op_name(q->op));
+        insert_text(in, store_run_shape_of(q, shape, sizeof shape));
+        INSERT_INTEGERS(in, q->m, q->n, q->k, q->tile_m, q->tile_n, q->chunk_rows, q->pieces);
         for (int role = 0; role < MK_ROLES; role++)
-            insert_integer(&in, q->split.ctas[role]);
-        INSERT_INTEGERS(&in, q->deterministic, q->tile_count, q->chunk_count, q->flag_base,
+            insert_integer(in, q->split.ctas[role]);
+        INSERT_INTEGERS(in, q->deterministic, q->tile_count, q->chunk_count, q->flag_base,
                         q->flag_count);
     }
-    int rc = insert_end(&in);
-    if (rc)
-        return rc;
-    insert_begin(&in, db, "work", 6);
+    insert_table(in, "work", 6);
     for (uint32_t r = 0; r < d->ranks; r++)
         for (uint32_t i = 0; i < d->parts[r].plan_count; i++) {
             const struct trace_plan *q = &d->parts[r].plans[i];
             if (!data_plan(d, 0, q->id) || data_plan(d, r, q->id) != q)
                 continue; /* not a plan of the job */
-            INSERT_INTEGERS(&in, q->id, r);
-            store_run_insert_known(&in, q->flop);
-            INSERT_INTEGERS(&in, q->nvlink_bytes, q->network_bytes);
+            INSERT_INTEGERS(in, q->id, r);
+            store_run_insert_known(in, q->flop);
+            INSERT_INTEGERS(in, q->nvlink_bytes, q->network_bytes);
             double beyond = q->memory_bytes - d->run->cache_bytes;
-            insert_real(&in, beyond > 0 ? beyond : 0);
+            insert_real(in, beyond > 0 ? beyond : 0);
         }
-    return insert_end(&in);
 }
 
-static int store_tiles(sqlite3 *db, const struct trace_plan *p)
+static void store_tiles(struct insert *in, const struct trace_plan *p)
 {
-    struct insert in;
-    insert_begin(&in, db, "tile", 7);
+    insert_table(in, "tile", 7);
     for (uint32_t i = 0; p->tiles && i < p->tile_count; i++) {
         const struct mk_tile *t = &p->tiles[i];
-        INSERT_INTEGERS(&in, p->id, i, t->slab, t->row, t->col, t->rows, t->cols);
+        INSERT_INTEGERS(in, p->id, i, t->slab, t->row, t->col, t->rows, t->cols);
     }
-    int rc = insert_end(&in);
-    if (rc)
-        return rc;
-    insert_begin(&in, db, "chunk", 5);
+    insert_table(in, "chunk", 5);
     for (uint32_t i = 0; p->chunks && i < p->chunk_count; i++)
-        INSERT_INTEGERS(&in, p->id, i, p->chunks[i].rank, p->chunks[i].number, p->chunks[i].bytes);
-    return insert_end(&in);
+        INSERT_INTEGERS(in, p->id, i, p->chunks[i].rank, p->chunks[i].number, p->chunks[i].bytes);
 }
 
 static int store_run_same_meaning(const struct mk_flag_meaning *a, const struct mk_flag_meaning *b)
@@ -188,23 +171,21 @@ static int store_run_same_meaning(const struct mk_flag_meaning *a, const struct 
 }
 
 /* Rank 0's meaning goes for all (rank -1); another rank's is stored where it differs. */
-static int store_flags(sqlite3 *db, const struct trace_data *d, const struct trace_plan *p)
+static void store_flags(struct insert *in, const struct trace_data *d, const struct trace_plan *p)
 {
-    struct insert in;
-    insert_begin(&in, db, "flag", 6);
+    insert_table(in, "flag", 6);
     for (uint32_t i = 0; i < p->flag_count; i++)
         for (uint32_t r = 0; r < d->ranks; r++) {
             const struct trace_plan *q = data_plan(d, r, p->id);
             if (!q || q->flag_count != p->flag_count ||
                 (r && store_run_same_meaning(&q->flags[i], &p->flags[i])))
                 continue;
-            INSERT_INTEGERS(&in, p->id, (int64_t)p->flag_base + i, r ? (int64_t)r : -1,
+            INSERT_INTEGERS(in, p->id, (int64_t)p->flag_base + i, r ? (int64_t)r : -1,
                             q->flags[i].producer);
             uint32_t chunk = data_flag_chunk(d, q, &q->flags[i]);
-            insert_integer(&in, chunk == UINT32_MAX ? INSERT_NULL : chunk);
-            insert_text(&in, q->flags[i].text);
+            insert_integer(in, chunk == UINT32_MAX ? INSERT_NULL : chunk);
+            insert_text(in, q->flags[i].text);
         }
-    return insert_end(&in);
 }
 
 static void store_run_insert_clock(struct insert *in, uint32_t rank, const char *domain,
@@ -228,71 +209,60 @@ static void store_run_insert_samples(struct insert *in, uint32_t rank, const cha
     }
 }
 
-static int store_clocks(sqlite3 *db, const struct trace_data *d)
+static void store_clocks(struct insert *in, const struct trace_data *d)
 {
-    struct insert in;
-    insert_begin(&in, db, "clock", 8);
+    insert_table(in, "clock", 8);
     for (uint32_t r = 0; r < d->ranks; r++) {
-        store_run_insert_clock(&in, r, "host", &d->clocks[r].host);
+        store_run_insert_clock(in, r, "host", &d->clocks[r].host);
         struct trace_clock gpu = d->clocks[r].gpu;
         gpu.residual += d->parts[r].gpu_residual;
         if (d->parts[r].gpu_samples || d->parts[r].gpu_residual)
-            store_run_insert_clock(&in, r, "gpu", &gpu);
+            store_run_insert_clock(in, r, "gpu", &gpu);
     }
-    int rc = insert_end(&in);
-    if (rc)
-        return rc;
-    insert_begin(&in, db, "clock_sample", 7);
+    insert_table(in, "clock_sample", 7);
     for (uint32_t r = 0; r < d->ranks; r++) {
         const struct trace_part *p = &d->parts[r];
-        store_run_insert_samples(&in, r, "host", p->host_clock, p->host_samples,
+        store_run_insert_samples(in, r, "host", p->host_clock, p->host_samples,
                                  d->clocks[r].host_used);
-        store_run_insert_samples(&in, r, "gpu", p->gpu_clock, p->gpu_samples,
-                                 d->clocks[r].gpu_used);
+        store_run_insert_samples(in, r, "gpu", p->gpu_clock, p->gpu_samples, d->clocks[r].gpu_used);
     }
-    return insert_end(&in);
 }
 
-static int store_drops(sqlite3 *db, const struct trace_data *d)
+static void store_drops(struct insert *in, const struct trace_data *d)
 {
-    struct insert in;
-    insert_begin(&in, db, "\"drop\"", 3);
+    insert_table(in, "\"drop\"", 3);
     for (uint32_t r = 0; r < d->ranks; r++) {
         for (uint32_t i = d->rank_node[r]; i < d->rank_node[r + 1]; i++)
             if (d->nodes[i].leaf && d->nodes[i].dropped)
-                INSERT_INTEGERS(&in, r, d->nodes[i].id, d->nodes[i].dropped);
+                INSERT_INTEGERS(in, r, d->nodes[i].id, d->nodes[i].dropped);
         if (d->parts[r].messages_dropped) {
-            INSERT_INTEGERS(&in, r, INSERT_NULL, d->parts[r].messages_dropped);
+            INSERT_INTEGERS(in, r, INSERT_NULL, d->parts[r].messages_dropped);
         }
     }
-    int rc = insert_end(&in);
-    if (rc)
-        return rc;
-    insert_begin(&in, db, "metric", 4);
+    insert_table(in, "metric", 4);
     for (uint32_t i = 0; i < d->parts[0].plan_count; i++)
-        store_run_options(&in, &d->parts[0].plans[i]);
+        store_run_options(in, &d->parts[0].plans[i]);
     for (uint32_t i = 0; i < d->run->metric_count; i++) {
         const struct trace_metric *m = &d->run->metrics[i];
         if (!isfinite(m->value))
             continue;
-        insert_text(&in, m->name);
-        insert_integer(&in, INSERT_NULL);
-        insert_real(&in, m->value);
-        insert_text(&in, m->unit);
+        insert_text(in, m->name);
+        insert_integer(in, INSERT_NULL);
+        insert_real(in, m->value);
+        insert_text(in, m->unit);
     }
-    return insert_end(&in);
 }
 
-int store_run(sqlite3 *db, const struct trace_data *d)
+void store_run(struct insert *in, const struct trace_data *d)
 {
-    int rc = store_names(db);
-    rc = rc ? rc : store_one_run(db, d);
-    rc = rc ? rc : store_ranks(db, d);
-    rc = rc ? rc : store_plans(db, d);
-    for (uint32_t i = 0; !rc && i < d->parts[0].plan_count; i++) {
-        rc = store_tiles(db, &d->parts[0].plans[i]);
-        rc = rc ? rc : store_flags(db, d, &d->parts[0].plans[i]);
+    store_names(in);
+    store_one_run(in, d);
+    store_ranks(in, d);
+    store_plans(in, d);
+    for (uint32_t i = 0; i < d->parts[0].plan_count; i++) {
+        store_tiles(in, &d->parts[0].plans[i]);
+        store_flags(in, d, &d->parts[0].plans[i]);
     }
-    rc = rc ? rc : store_clocks(db, d);
-    return rc ? rc : store_drops(db, d);
+    store_clocks(in, d);
+    store_drops(in, d);
 }

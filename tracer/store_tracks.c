@@ -1,10 +1,12 @@
 /* Tables of what the CTAs did: track, event, and their totals. */
 #include "tracer/store.h"
+#include "core/scoped.h"
+#include "core/sorted.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tracer/insert.h"
+_Static_assert(TRACE_NO_TIME == INSERT_NULL, "a time that is not known is stored as NULL");
 
 #define LONGEST 256 /* kept of each kind on each rank */
 
@@ -29,31 +31,24 @@ static const char *store_tracks_node_name(const struct trace_data *d, const stru
     return text;
 }
 
-static int64_t store_tracks_time_or_null(int64_t t)
-{
-    return t == TRACE_NO_TIME ? INSERT_NULL : t;
-}
-
-static int store_nodes(sqlite3 *db, const struct trace_data *d)
+static void store_nodes(struct insert *in, const struct trace_data *d)
 {
     static const char *const kinds[] = {"rank", "role", "cta", "warp"};
     char name[64];
-    struct insert in;
-    insert_begin(&in, db, "track", 16);
+    insert_table(in, "track", 16);
     for (uint32_t i = 0; i < d->node_count; i++) {
         const struct trace_node *n = &d->nodes[i];
         int leaf = n->leaf && n->count > 0;
-        INSERT_INTEGERS(&in, n->id, n->parent ? (int64_t)n->parent : INSERT_NULL);
-        insert_text(&in, kinds[n->kind]);
-        INSERT_INTEGERS(&in, n->rank, n->kind >= TRACE_NODE_ROLE ? (int64_t)n->role : INSERT_NULL,
+        INSERT_INTEGERS(in, n->id, n->parent ? (int64_t)n->parent : INSERT_NULL);
+        insert_text(in, kinds[n->kind]);
+        INSERT_INTEGERS(in, n->rank, n->kind >= TRACE_NODE_ROLE ? (int64_t)n->role : INSERT_NULL,
                         n->kind >= TRACE_NODE_CTA ? (int64_t)n->cta : INSERT_NULL,
                         n->leaf ? (int64_t)n->warp : INSERT_NULL);
-        insert_text(&in, store_tracks_node_name(d, n, name, sizeof name));
-        INSERT_INTEGERS(&in, n->leaves, n->total, n->dropped, leaf ? n->first_event : INSERT_NULL,
+        insert_text(in, store_tracks_node_name(d, n, name, sizeof name));
+        INSERT_INTEGERS(in, n->leaves, n->total, n->dropped, leaf ? n->first_event : INSERT_NULL,
                         leaf ? n->first_event + (int64_t)n->count - 1 : INSERT_NULL, n->longest,
-                        store_tracks_time_or_null(n->start), store_tracks_time_or_null(n->end));
+                        n->start, n->end);
     }
-    return insert_end(&in);
 }
 
 /* What a wait's `cause` column holds; other kinds use the bits otherwise. */
@@ -72,7 +67,7 @@ struct pair {
 static int store_tracks_compare_pair(const void *x, const void *y)
 {
     const struct pair *a = x, *b = y;
-    return a->event < b->event ? -1 : a->event > b->event;
+    return MK_ORDER(a->event, b->event);
 }
 
 static struct pair *store_tracks_command_peers(const struct trace_data *d, uint64_t *count)
@@ -87,15 +82,14 @@ static struct pair *store_tracks_command_peers(const struct trace_data *d, uint6
     return all;
 }
 
-static int store_events(sqlite3 *db, const struct trace_data *d)
+static void store_events(struct insert *in, const struct trace_data *d)
 {
     uint64_t count = 0, next = 0;
-    struct pair *peers = store_tracks_command_peers(d, &count);
+    MK_FREED struct pair *peers = store_tracks_command_peers(d, &count);
     if (!peers)
-        return STORE_NOMEM;
-    struct insert in;
-    insert_begin(&in, db, "event(track,launch,start,ns,kind,cause,argument,peer)", 8);
-    for (uint32_t i = 0; i < d->leaf_count && in.rc == SQLITE_OK; i++) {
+        return insert_fail(in);
+    insert_table(in, "event(track,launch,start,ns,kind,cause,argument,peer)", 8);
+    for (uint32_t i = 0; i < d->leaf_count && in->rc == SQLITE_OK; i++) {
         const struct trace_node *n = &d->nodes[d->leaves[i]];
         for (uint64_t j = 0; j < n->count; j++) {
             const struct trace_event *e = &n->events[j];
@@ -106,19 +100,16 @@ static int store_events(sqlite3 *db, const struct trace_data *d)
                 next++;
             if (next < count && peers[next].event == id)
                 peer = peers[next].peer;
-            INSERT_INTEGERS(&in, n->id, e->launch ? (int64_t)e->launch : INSERT_NULL, e->start,
+            INSERT_INTEGERS(in, n->id, e->launch ? (int64_t)e->launch : INSERT_NULL, e->start,
                             e->ns, event_kind(e), store_tracks_cause_of(e), event_argument(e),
                             peer);
         }
     }
-    free(peers);
-    return insert_end(&in);
 }
 
-static int store_totals(sqlite3 *db, const struct trace_data *d)
+static void store_totals(struct insert *in, const struct trace_data *d)
 {
-    struct insert in;
-    insert_begin(&in, db, "total", 6);
+    insert_table(in, "total", 6);
     for (uint32_t i = 0; i < d->leaf_count; i++) {
         const struct trace_node *n = &d->nodes[d->leaves[i]];
         uint64_t count[MK_EV_KINDS][MK_CAUSES] = {0}, ns[MK_EV_KINDS][MK_CAUSES] = {0},
@@ -133,9 +124,8 @@ static int store_totals(sqlite3 *db, const struct trace_data *d)
         for (uint32_t k = 0; k < MK_EV_KINDS; k++)
             for (uint32_t c = 0; c < MK_CAUSES; c++)
                 if (count[k][c])
-                    INSERT_INTEGERS(&in, n->id, k, c, count[k][c], ns[k][c], most[k][c]);
+                    INSERT_INTEGERS(in, n->id, k, c, count[k][c], ns[k][c], most[k][c]);
     }
-    return insert_end(&in);
 }
 
 /* The longest events seen so far, the longest first. */
@@ -158,13 +148,12 @@ static void store_tracks_keep(struct best *b, uint64_t ns, int64_t event)
     b->at[i].event = event;
 }
 
-static int store_longest(sqlite3 *db, const struct trace_data *d)
+static void store_longest(struct insert *in, const struct trace_data *d)
 {
-    struct best *best = malloc(MK_EV_KINDS * sizeof *best);
+    MK_FREED struct best *best = malloc(MK_EV_KINDS * sizeof *best);
     if (!best)
-        return STORE_NOMEM;
-    struct insert in;
-    insert_begin(&in, db, "longest", 3);
+        return insert_fail(in);
+    insert_table(in, "longest", 3);
     for (uint32_t r = 0; r < d->ranks; r++) {
         for (uint32_t k = 0; k < MK_EV_KINDS; k++)
             best[k].count = 0;
@@ -177,16 +166,14 @@ static int store_longest(sqlite3 *db, const struct trace_data *d)
             }
         for (uint32_t k = 0; k < MK_EV_KINDS; k++)
             for (uint32_t i = 0; i < best[k].count; i++)
-                INSERT_INTEGERS(&in, k, best[k].at[i].ns, best[k].at[i].event);
+                INSERT_INTEGERS(in, k, best[k].at[i].ns, best[k].at[i].event);
     }
-    free(best);
-    return insert_end(&in);
 }
 
-int store_tracks(sqlite3 *db, const struct trace_data *d)
+void store_tracks(struct insert *in, const struct trace_data *d)
 {
-    int rc = store_nodes(db, d);
-    rc = rc ? rc : store_events(db, d);
-    rc = rc ? rc : store_totals(db, d);
-    return rc ? rc : store_longest(db, d);
+    store_nodes(in, d);
+    store_events(in, d);
+    store_totals(in, d);
+    store_longest(in, d);
 }

@@ -1,6 +1,8 @@
 #include "tracer/why.h"
 #include "core/grow.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 #include "tracer/query.h"
 
 #include <errno.h>
@@ -70,9 +72,7 @@ static int why_add(struct why_cta *c, enum why_kind kind, int64_t start, int64_t
 static int why_compare(const void *a, const void *b)
 {
     const struct why_edge *x = a, *y = b;
-    if (x->at != y->at)
-        return x->at < y->at ? -1 : 1;
-    return x->step - y->step; /* one ends before the next begins */
+    return MK_ORDER(x->at, y->at) ?: x->step - y->step; /* one ends before the next begins */
 }
 
 /* The sweep over a CTA's time. */
@@ -293,7 +293,7 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
         query_integer(db, 0, "SELECT max(cta) + 1 FROM track WHERE role = 0 AND rank = ?1", "i",
                       (int64_t)out->rank);
     room = room < 0 ? 0 : room < MOST ? room : MOST;
-    struct why_cta *ctas = calloc((size_t)room + 1, sizeof *ctas);
+    MK_FREED struct why_cta *ctas = calloc((size_t)room + 1, sizeof *ctas);
     if (!ctas)
         return mk_fail(-ENOMEM, error, size, "out of memory");
     for (int64_t i = 0; i < room; i++) {
@@ -309,6 +309,5 @@ int trace_why(sqlite3 *db, uint64_t launch, struct trace_why *out, char *error, 
     }
     for (int64_t i = 0; i < room; i++)
         free(ctas[i].edges);
-    free(ctas);
     return rc;
 }

@@ -43,7 +43,7 @@ struct live_verdict {
 void live_diagnose(const struct live_job *job, struct live_verdict *out);
 
 /* "is stopped (process 1234)" */
-void live_state_text(const struct live_job *job, uint32_t rank, char *out, size_t size);
+const char *live_state_text(const struct live_job *job, uint32_t rank, char *out, size_t size);
 int live_halted(const struct live_rank *rank);
 
 /* ---- model ---- */

@@ -1,5 +1,6 @@
 /* Chains of waits: from a CTA's progress word to the rank that all of them wait for in the end. */
 #include "tui/live.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <stdarg.h>
@@ -15,7 +16,7 @@ int live_halted(const struct live_rank *r)
     return r->state == LIVE_STOPPED || r->state == LIVE_SILENT || r->state == LIVE_GONE;
 }
 
-void live_state_text(const struct live_job *job, uint32_t rank, char *out, size_t size)
+const char *live_state_text(const struct live_job *job, uint32_t rank, char *out, size_t size)
 {
     const struct live_rank *r = &job->ranks[rank];
     char length[32];
@@ -41,6 +42,7 @@ void live_state_text(const struct live_job *job, uint32_t rank, char *out, size_
                  r->header.launch < r->header.launches ? r->header.launch + 1 : r->header.launch,
                  r->header.launches);
     }
+    return out;
 }
 
 int live_class(const struct live_doing *d)
@@ -91,8 +93,7 @@ static int live_chain_blocked_cta(const struct live_job *job, uint32_t rank, uin
     uint64_t longest = 0;
     int best = -1;
     for (uint32_t i = 0; i < r->header.ctas; i++) {
-        struct live_doing d;
-        live_describe(job, rank, i, &d);
+        struct live_doing d = live_describe(job, rank, i);
         if (d.kind != MK_EV_WAIT || d.epoch > epoch || i == but)
             continue;
         uint64_t ns = d.ns + (d.role == MK_COMPUTE ? 0 : 2 * LIVE_PERIOD_NS);
@@ -107,8 +108,7 @@ static int live_chain_blocked_cta(const struct live_job *job, uint32_t rank, uin
 static int live_chain_working_cta(const struct live_job *job, uint32_t rank)
 {
     for (uint32_t i = 0; i < job->ranks[rank].header.ctas; i++) {
-        struct live_doing d;
-        live_describe(job, rank, i, &d);
+        struct live_doing d = live_describe(job, rank, i);
         if (live_class(&d) != SPAN_IDLE && d.kind != MK_EV_WAIT)
             return (int)i;
     }
@@ -119,8 +119,7 @@ static int live_chain_waits_for(const struct live_job *job, uint32_t rank, int64
                                 uint32_t epoch)
 {
     for (uint32_t i = 0; i < job->ranks[rank].header.ctas; i++) {
-        struct live_doing d;
-        live_describe(job, rank, i, &d);
+        struct live_doing d = live_describe(job, rank, i);
         if (d.kind == MK_EV_WAIT && d.flag == flag && d.epoch == epoch)
             return (int)i;
     }
@@ -157,20 +156,18 @@ static void live_chain_end_at(struct live_chain *c, const struct live_job *job, 
 {
     const struct live_rank *r = &job->ranks[rank];
     char state[96];
-    struct live_doing d;
     uint32_t newest = 0;
     int cta = live_chain_working_cta(job, (uint32_t)rank);
     for (uint32_t i = 0; i < r->header.ctas; i++) {
-        live_describe(job, (uint32_t)rank, i, &d);
-        newest = d.epoch > newest ? d.epoch : newest;
+        uint32_t epoch_of = live_describe(job, (uint32_t)rank, i).epoch;
+        newest = epoch_of > newest ? epoch_of : newest;
     }
-    live_state_text(job, (uint32_t)rank, state, sizeof state);
     if (cta >= 0) {
-        live_describe(job, (uint32_t)rank, (uint32_t)cta, &d);
+        struct live_doing d = live_describe(job, (uint32_t)rank, (uint32_t)cta);
         live_chain_add_cta(c, rank, cta, &d);
     } else if (newest < epoch) {
         live_chain_add(c, rank, -1, 1, "rank %d has not begun launch %u: it %s", rank, epoch,
-                       state);
+                       live_state_text(job, (uint32_t)rank, state, sizeof state));
     } else {
         live_chain_add(c, rank, -1, 1,
                        "rank %d has done its part: what is missing lies with its NIC or proxy, or "
@@ -181,15 +178,14 @@ static void live_chain_end_at(struct live_chain *c, const struct live_job *job, 
 
 void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_chain *out)
 {
-    unsigned char *seen = calloc(job->world, 1);
+    MK_FREED unsigned char *seen = calloc(job->world, 1);
     uint32_t at = rank;
     int at_cta = (int)cta, own = 0;
     char state[96];
     memset(out, 0, sizeof *out);
     out->root = -1;
     while (seen && out->count < LIVE_STEPS - 2) {
-        struct live_doing d;
-        live_describe(job, at, (uint32_t)at_cta, &d);
+        struct live_doing d = live_describe(job, at, (uint32_t)at_cta);
         live_chain_add_cta(out, (int)at, at_cta, &d);
         if (d.kind != MK_EV_WAIT)
             break;
@@ -213,8 +209,8 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
         seen[at] = 1;
         out->root = next;
         if (job->ranks[next].state != LIVE_RUNS) {
-            live_state_text(job, (uint32_t)next, state, sizeof state);
-            live_chain_add(out, next, -1, 1, "rank %d %s", next, state);
+            live_chain_add(out, next, -1, 1, "rank %d %s", next,
+                           live_state_text(job, (uint32_t)next, state, sizeof state));
             break;
         }
         if (seen[next]) {
@@ -230,17 +226,16 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
             break;
         }
     }
-    free(seen);
 }
 
 static void live_chain_say(const struct live_job *job, struct live_verdict *v)
 {
     char state[96], length[32];
     if (v->waiting && v->root >= 0) {
-        live_state_text(job, (uint32_t)v->root, state, sizeof state);
         snprintf(v->text, sizeof v->text,
                  "rank %d %s: %d of %d CTAs have waited up to %s, %s in the end for it", v->root,
-                 state, v->waiting, v->ctas, words_length(length, (double)v->longest),
+                 live_state_text(job, (uint32_t)v->root, state, sizeof state), v->waiting, v->ctas,
+                 words_length(length, (double)v->longest),
                  v->at_root == v->waiting ? "all" : "most");
     } else if (v->halted) {
         int ready = 0, first = -1;
@@ -249,8 +244,8 @@ static void live_chain_say(const struct live_job *job, struct live_verdict *v)
             if (first < 0 && live_halted(&job->ranks[i]))
                 first = (int)i;
         }
-        live_state_text(job, (uint32_t)first, state, sizeof state);
-        snprintf(v->text, sizeof v->text, "rank %d %s", first, state);
+        snprintf(v->text, sizeof v->text, "rank %d %s", first,
+                 live_state_text(job, (uint32_t)first, state, sizeof state));
         if (ready)
             mk_append(v->text, sizeof v->text, "; %d rank%s ready and wait%s", ready,
                       ready > 1 ? "s are" : " is", ready > 1 ? "" : "s");
@@ -262,7 +257,7 @@ static void live_chain_say(const struct live_job *job, struct live_verdict *v)
 
 void live_diagnose(const struct live_job *job, struct live_verdict *v)
 {
-    int *votes = calloc(job->world, sizeof *votes);
+    MK_FREED int *votes = calloc(job->world, sizeof *votes);
     memset(v, 0, sizeof *v);
     v->rank = v->cta = v->root = -1;
     for (uint32_t i = 0; i < job->world && votes; i++) {
@@ -273,9 +268,8 @@ void live_diagnose(const struct live_job *job, struct live_verdict *v)
         v->ctas += (int)r->header.ctas;
         /* A rank that does not run waits for nothing: its words are old. */
         for (uint32_t k = 0; k < r->header.ctas && r->state == LIVE_RUNS; k++) {
-            struct live_doing d;
+            struct live_doing d = live_describe(job, i, k);
             struct live_chain c;
-            live_describe(job, i, k, &d);
             if (d.kind != MK_EV_WAIT || d.ns < LIVE_LONG_NS)
                 continue;
             v->waiting++;
@@ -291,6 +285,5 @@ void live_diagnose(const struct live_job *job, struct live_verdict *v)
             }
         }
     }
-    free(votes);
     live_chain_say(job, v);
 }

@@ -52,8 +52,7 @@ static void live_layout_draw_ctas(struct cells *c, const struct live_model *m, i
         int from = first + i * count / cells, to = first + (i + 1) * count / cells,
             in[SPAN_CLASSES] = {0}, best = 0;
         for (int cta = from; cta < to; cta++) {
-            struct live_doing d;
-            live_describe(m->job, (uint32_t)rank, (uint32_t)cta, &d);
+            struct live_doing d = live_describe(m->job, (uint32_t)rank, (uint32_t)cta);
             in[live_class(&d)]++;
         }
         for (int k = 1; k < SPAN_CLASSES; k++)
@@ -117,9 +116,8 @@ static void live_layout_draw_state(struct cells *c, const struct live_model *m, 
 static void live_layout_draw_cta(struct cells *c, const struct live_model *m,
                                  const struct live_row *row, int x, int y)
 {
-    struct live_doing d;
+    struct live_doing d = live_describe(m->job, (uint32_t)row->rank, (uint32_t)row->cta);
     char length[32];
-    live_describe(m->job, (uint32_t)row->rank, (uint32_t)row->cta, &d);
     const struct class_look *look = &span_look[live_class(&d)];
     /* shorter is less than a look's period can tell */
     if (d.ns >= LIVE_PERIOD_NS && d.kind != MK_EV_NONE)
@@ -155,8 +153,7 @@ static void live_layout_draw_row(struct cells *c, const struct live_model *m,
     } else if (row->kind == ROW_ROLE) {
         uint64_t longest = 0;
         for (uint32_t i = 0; i < r->header.ctas; i++) {
-            struct live_doing d;
-            live_describe(m->job, (uint32_t)row->rank, i, &d);
+            struct live_doing d = live_describe(m->job, (uint32_t)row->rank, i);
             if (d.role == row->role && d.kind == MK_EV_WAIT && d.ns > longest)
                 longest = d.ns;
         }
@@ -209,10 +206,9 @@ static void live_layout_draw_panel(struct cells *c, const struct live_model *m,
         return;
     }
     if (!m->chain.count) {
-        live_state_text(m->job, (uint32_t)row->rank, state, sizeof state);
         int alarm = live_halted(&m->job->ranks[row->rank]);
         cells_print(c, 1, y, m->width, alarm ? COLOUR_ERROR : COLOUR_TEXT, 0, "rank %d %s%s",
-                    row->rank, state,
+                    row->rank, live_state_text(m->job, (uint32_t)row->rank, state, sizeof state),
                     alarm || m->job->ranks[row->rank].state != LIVE_RUNS ? ""
                                                                          : "; nothing here waits");
         return;

@@ -94,8 +94,7 @@ static void live_model_find_chain(struct live_model *m)
     if (r->state == LIVE_ABSENT || r->state == LIVE_ENDED || live_halted(r))
         return;
     for (uint32_t i = 0; i < r->header.ctas && row->cta < 0; i++) {
-        struct live_doing d;
-        live_describe(m->job, (uint32_t)row->rank, i, &d);
+        struct live_doing d = live_describe(m->job, (uint32_t)row->rank, i);
         if ((row->role < 0 || d.role == row->role) && d.kind == MK_EV_WAIT &&
             (best < 0 || d.ns > longest)) {
             best = (int)i;
@@ -108,15 +107,7 @@ static void live_model_find_chain(struct live_model *m)
 
 static void live_model_settle(struct live_model *m)
 {
-    struct live_geometry g = live_geometry(m);
-    m->row = m->row < 0 ? 0 : m->row >= m->row_count ? m->row_count - 1 : m->row;
-    if (m->row < m->top)
-        m->top = m->row;
-    if (g.rows_height > 0 && m->row >= m->top + g.rows_height)
-        m->top = m->row - g.rows_height + 1;
-    if (m->top > m->row_count - g.rows_height)
-        m->top = m->row_count - g.rows_height;
-    m->top = m->top < 0 ? 0 : m->top;
+    model_keep_row_in_view(&m->row, &m->top, m->row_count, live_geometry(m).rows_height);
     live_model_find_chain(m);
 }
 
@@ -145,13 +136,12 @@ static void live_model_go_to(struct live_model *m, struct live_row to)
 
 static void live_model_go_to_cta(struct live_model *m, int rank, int cta)
 {
-    struct live_doing d;
-    if (cta < 0) {
+    if (cta < 0)
         live_model_go_to(m, (struct live_row){ROW_RANK, rank, -1, -1});
-        return;
-    }
-    live_describe(m->job, (uint32_t)rank, (uint32_t)cta, &d);
-    live_model_go_to(m, (struct live_row){ROW_CTA, rank, d.role, cta});
+    else
+        live_model_go_to(
+            m, (struct live_row){ROW_CTA, rank,
+                                 live_describe(m->job, (uint32_t)rank, (uint32_t)cta).role, cta});
 }
 
 static void live_model_push(struct live_model *m)

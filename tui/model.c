@@ -1,4 +1,5 @@
 #include "tui/model.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <math.h>
@@ -86,16 +87,10 @@ static int model_role_tracks(const struct model *m, int file, int rank, int role
     const struct source *s = m->source[file];
     const struct source_track *t = s->tracks;
     int count = s->info.tracks, n = 0, last = -2;
-    int low = 0, high = count; /* tracks are sorted: find the role's first */
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (t[middle].rank < rank || (t[middle].rank == rank && t[middle].role < role))
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    int begin = (int)MK_BISECT(i, (uint64_t)count, /* tracks are sorted */
+                               t[i].rank < rank || (t[i].rank == rank && t[i].role < role));
     *first = -1;
-    for (int i = low; i < count && t[i].rank == rank && t[i].role == role; i++) {
+    for (int i = begin; i < count && t[i].rank == rank && t[i].role == role; i++) {
         if (m->filtering && !query_takes_track(&m->filter, rank, role, t[i].cta))
             continue;
         n += t[i].cta != last; /* warps of one CTA count once */

@@ -64,12 +64,23 @@ void model_go(struct model *m, double time)
     m->cursor = time < m->begin ? m->begin : time > m->end ? m->end : time;
 }
 
+void model_keep_row_in_view(int *row, int *top, int count, int height)
+{
+    *row = *row >= count ? count - 1 : *row;
+    *row = *row < 0 ? 0 : *row;
+    if (*row < *top)
+        *top = *row;
+    if (height > 0 && *row >= *top + height)
+        *top = *row - height + 1;
+    if (*top > count - height)
+        *top = count - height;
+    *top = *top < 0 ? 0 : *top;
+}
+
 static void model_view_keep_cursor_in_view(struct model *m)
 {
     struct geometry g = model_geometry(m);
-    if (m->row_count == 0)
-        m->row = 0;
-    m->row = m->row < 0 ? 0 : m->row >= m->row_count && m->row_count ? m->row_count - 1 : m->row;
+    model_keep_row_in_view(&m->row, &m->top, m->row_count, g.rows_height);
     if (g.too_small)
         return;
     double column = model_column(m), span = m->t1 - m->t0;
@@ -82,13 +93,6 @@ static void model_view_keep_cursor_in_view(struct model *m)
             m->t0 = left ? m->cursor : m->cursor - span + column;
         m->t1 = m->t0 + span;
     }
-    if (m->row < m->top)
-        m->top = m->row;
-    if (m->row >= m->top + g.rows_height && g.rows_height > 0)
-        m->top = m->row - g.rows_height + 1;
-    if (m->top > m->row_count - g.rows_height)
-        m->top = m->row_count - g.rows_height;
-    m->top = m->top < 0 ? 0 : m->top;
 }
 
 void model_settle(struct model *m)

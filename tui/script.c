@@ -1,4 +1,5 @@
 #include "tui/script.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -92,7 +93,7 @@ int script_read(struct script *s, const char *path, char *error, int size)
     char line[512];
     int number = 0, rc = 0;
     *s = (struct script){0};
-    FILE *f = fopen(path, "r");
+    MK_CLOSED FILE *f = fopen(path, "r");
     if (!f)
         return mk_fail(-errno, error, (size_t)size, "cannot read script '%s': %s", path,
                        strerror(errno));
@@ -103,7 +104,6 @@ int script_read(struct script *s, const char *path, char *error, int size)
     }
     if (!rc && ferror(f))
         rc = errno == EISDIR ? -EISDIR : -EIO;
-    fclose(f);
     if (rc == -EINVAL)
         snprintf(error, (size_t)size,
                  "line %d of script '%s' has a key that is not known; docs/VIEWER.md lists them",

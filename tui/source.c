@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "tracer/live.h"
+#include "core/scoped.h"
+#include "core/sorted.h"
 #include "tui/cells.h"
 #include "tui/source.h"
 
@@ -92,11 +94,8 @@ static int source_read_ranks(struct source *s)
 static int source_compare_tracks(const void *a, const void *b)
 {
     const struct source_track *x = a, *y = b;
-    return x->rank != y->rank   ? (x->rank > y->rank) - (x->rank < y->rank)
-           : x->role != y->role ? (x->role > y->role) - (x->role < y->role)
-           : x->cta != y->cta   ? (x->cta > y->cta) - (x->cta < y->cta)
-           : x->warp != y->warp ? (x->warp > y->warp) - (x->warp < y->warp)
-                                : (x->id > y->id) - (x->id < y->id);
+    return MK_ORDER(x->rank, y->rank) ?: MK_ORDER(x->role, y->role) ?: MK_ORDER(x->cta, y->cta)
+           ?: MK_ORDER(x->warp, y->warp) ?: MK_ORDER(x->id, y->id);
 }
 
 /* A GPU keeps a track for each of a CTA's warps, also for one that its role has no use for: of a
@@ -133,11 +132,9 @@ static int source_read_tracks(struct source *s)
     int64_t ids = source_one_number(s, "SELECT coalesce(max(id), 0) FROM track");
     if (ids < 0 || ids > 16 * count + 16) /* they are numbered from 1 */
         return -EBADMSG;
-    unsigned char *empty = calloc((size_t)ids + 1, 1);
-    if (!s->tracks || !s->longest || !s->rate || !empty) {
-        free(empty);
+    MK_FREED unsigned char *empty = calloc((size_t)ids + 1, 1);
+    if (!s->tracks || !s->longest || !s->rate || !empty)
         return -ENOMEM;
-    }
     QUERY q = query_ask(s->db,
                         "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
                         "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE "
@@ -170,15 +167,13 @@ static int source_read_tracks(struct source *s)
     }
     qsort(s->tracks, (size_t)n, sizeof *s->tracks, source_compare_tracks);
     s->info.tracks = n = source_drop_empty(s->tracks, n, empty);
-    free(empty);
     QUERY rates =
         query_ask(s->db,
                   "SELECT coalesce(longest_ns, 0), 1.0 * events / (1 + coalesce(end - start, 0)) "
                   "FROM track WHERE id = ?",
                   "");
     for (int i = 0; rates && i < n; i++) {
-        sqlite3_reset(rates);
-        sqlite3_bind_int64(rates, 1, s->tracks[i].id);
+        query_again(rates, "i", s->tracks[i].id);
         query_row(rates, "dd", &s->longest[i], &s->rate[i]);
     }
     return 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/sorted.h"
 #include "tui/source.h"
 
 /* Per row: up to so many, a window finer than the levels is counted from single events. */
@@ -16,14 +17,7 @@ static int source_query_track_index(const struct source *s, int64_t id)
 {
     /* Files number tracks in display order, so that ids rise with the index; where they do not,
      * look everywhere. */
-    int low = 0, high = s->info.tracks;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (s->tracks[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    int low = (int)MK_BISECT(i, (uint64_t)s->info.tracks, s->tracks[i].id < id);
     if (low < s->info.tracks && s->tracks[low].id == id)
         return low;
     for (int i = 0; i < s->info.tracks; i++)
@@ -113,11 +107,8 @@ static int source_query_add_level(struct source *s, sqlite3_stmt *q, int level, 
     if (level >= s->levels)
         return 0;
     double ns = s->level_ns[level];
-    sqlite3_reset(q);
-    sqlite3_bind_int(q, 1, level);
-    sqlite3_bind_int64(q, 2, id);
-    sqlite3_bind_int64(q, 3, (int64_t)floor(t0 / ns));
-    sqlite3_bind_int64(q, 4, (int64_t)floor((t0 + step * columns) / ns));
+    query_again(q, "iiii", (int64_t)level, id, (int64_t)floor(t0 / ns),
+                (int64_t)floor((t0 + step * columns) / ns));
     int rc;
     while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
         double a = (double)sqlite3_column_int64(q, 0) * ns, b = a + ns;
@@ -137,11 +128,8 @@ static int source_query_add_events(struct source *s, int track, double t0, doubl
                                    float *out)
 {
     sqlite3_stmt *q = s->events;
-    sqlite3_reset(q);
-    sqlite3_bind_int64(q, 1, s->tracks[track].id);
-    sqlite3_bind_int64(q, 2, (int64_t)floor(t0 - s->longest[track]));
-    sqlite3_bind_int64(q, 3, (int64_t)ceil(t0 + step * columns));
-    sqlite3_bind_int64(q, 4, (int64_t)floor(t0));
+    query_again(q, "iiii", s->tracks[track].id, (int64_t)floor(t0 - s->longest[track]),
+                (int64_t)ceil(t0 + step * columns), (int64_t)floor(t0));
     double a, ns;
     int kind, cause;
     while (query_row(q, "ddnn", &a, &ns, &kind, &cause)) {
@@ -247,9 +235,7 @@ int source_event_at(struct source *s, int track, double time, struct source_even
     sqlite3_stmt *q = s->at;
     struct source_event e;
     int found = 0;
-    sqlite3_reset(q);
-    sqlite3_bind_int64(q, 1, s->tracks[track].id);
-    sqlite3_bind_int64(q, 2, (int64_t)floor(time));
+    query_again(q, "ii", s->tracks[track].id, (int64_t)floor(time));
     while (source_read_event(s, q, &e)) {
         if (!found || e.end > time) {
             *out = e;
@@ -343,12 +329,8 @@ static int source_query_find_in(struct source *s, struct search *w, struct sourc
                 low_id = w->from->id;
             }
         }
-        sqlite3_reset(w->q);
-        sqlite3_bind_int64(w->q, 1, t->id);
-        sqlite3_bind_int64(w->q, 2, forward ? near + 1 : w->far);
-        sqlite3_bind_int64(w->q, 3, forward ? w->far : near - 1);
-        sqlite3_bind_int64(w->q, 4, at);
-        sqlite3_bind_int64(w->q, 5, low_id);
+        query_again(w->q, "iiiii", t->id, forward ? near + 1 : w->far, forward ? w->far : near - 1,
+                    at, low_id);
         if (source_read_event(s, w->q, best)) {
             found = 1;
             w->far = (int64_t)best->start - w->direction;
@@ -452,10 +434,7 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
     uint64_t deadline = mk_now_ns() + SEARCH_NS;
     source_query_leaves_of(s, g, &first, &end);
     for (int i = first; events && i < end && mk_now_ns() < deadline; i++) {
-        sqlite3_reset(events);
-        sqlite3_bind_int64(events, 1, s->tracks[i].id);
-        sqlite3_bind_int64(events, 2, (int64_t)t0);
-        sqlite3_bind_int64(events, 3, (int64_t)t1);
+        query_again(events, "iii", s->tracks[i].id, (int64_t)t0, (int64_t)t1);
         while (source_read_event(s, events, &e)) {
             if (!found || e.end - e.start > out->end - out->start) {
                 *out = e;

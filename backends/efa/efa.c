@@ -52,7 +52,7 @@ static const char *efa_complaint(const struct efa *e, const struct efa_address *
         return "one end uses softnic and the other does not";
     if (a->rank != rank || a->peer_count != e->peer_count)
         return "it has other peers";
-    if (!a->device_count || a->device_count > EFA_MAX_DEVICES)
+    if (!a->device_count || a->device_count > NIC_RAILS_MAX)
         return "its number of devices is out of range";
     if (a->window < 8 || a->window > EFA_WINDOW)
         return "its window is out of range";
@@ -172,6 +172,18 @@ static void efa_close(struct fabric *fabric)
     free(e);
 }
 
+/* "softefa0+softefa1, SRD, window 256, receives posted" */
+static void efa_describe(const struct fabric *fabric, char *text, size_t size)
+{
+    const struct efa *e = (const struct efa *)(const void *)fabric;
+    *text = '\0';
+    for (uint32_t i = 0; i < e->device_count; i++)
+        mk_append(text, size, "%s%s", i ? "+" : "", e->devices[i].verbs.name);
+    mk_append(text, size, ", SRD, %u messages of each of %u peer%s, writes up to %u bytes, %s",
+              e->window, e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma,
+              e->unsolicited ? "unsolicited" : "receives posted");
+}
+
 static const struct fabric_ops efa_ops = {.name = "efa",
                                           .address_bytes = efa_address_bytes,
                                           .address = efa_address,
@@ -180,11 +192,12 @@ static const struct fabric_ops efa_ops = {.name = "efa",
                                           .put = efa_put,
                                           .flush = efa_flush,
                                           .poll = efa_poll,
-                                          .close = efa_close};
+                                          .close = efa_close,
+                                          .describe = efa_describe};
 
-static int efa_allocate(struct efa *e, const struct efa_config *config)
+static int efa_allocate(struct efa *e, const struct nic_end *end)
 {
-    if (!e->peer_count || !config->device_count || config->device_count > EFA_MAX_DEVICES)
+    if (!e->peer_count || !end->nics.count || end->nics.count > NIC_RAILS_MAX)
         return -EINVAL;
     e->peers = calloc(e->peer_count, sizeof *e->peers);
     e->peer_of_rank = malloc(e->world * sizeof *e->peer_of_rank);
@@ -197,16 +210,9 @@ static int efa_allocate(struct efa *e, const struct efa_config *config)
         e->control = NULL;
     if (!e->peers || !e->peer_of_rank || !e->control)
         return -ENOMEM;
-    for (uint32_t i = 0; i < e->world; i++)
-        e->peer_of_rank[i] = EFA_NO_PEER;
-    for (uint32_t i = 0; i < e->peer_count; i++) {
-        uint32_t rank = config->peers[i];
-        if (rank >= e->world || rank == e->rank || (i && rank <= config->peers[i - 1]))
-            return -EINVAL;
-        e->peers[i].rank = rank;
-        e->peer_of_rank[rank] = i;
-    }
-    return 0;
+    for (uint32_t i = 0; i < e->peer_count; i++)
+        e->peers[i].rank = end->peers[i];
+    return nic_end_places(end, e->peer_of_rank);
 }
 
 /* Checks that need no open device. */
@@ -244,30 +250,31 @@ static int efa_choose_window(struct efa *e, char *error, size_t size)
 
 int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t size)
 {
+    const struct nic_end *end = &config->end;
     *out = NULL;
     error[0] = '\0';
     struct efa *e = calloc(1, sizeof *e);
     int rc = e ? 0 : -ENOMEM;
     if (!rc) {
         e->fabric.ops = &efa_ops;
-        e->heap = config->heap;
-        e->flags = config->heap.flag_bytes / 8;
+        e->heap = end->heap;
+        e->flags = end->heap.flag_bytes / 8;
         e->options = config->options;
-        e->rank = config->rank;
-        e->world = config->world;
-        e->peer_count = config->peer_count;
-        e->alarm = EFA_NO_PEER;
+        e->rank = end->rank;
+        e->world = end->world;
+        e->peer_count = end->peer_count;
+        e->alarm = NIC_NO_PEER;
         rc = efa_check_memory(e, error, size);
     }
-    rc = rc ? rc : efa_allocate(e, config);
+    rc = rc ? rc : efa_allocate(e, end);
     rc = rc ? rc : efa_raise_open(e, error, size);
     if (!rc && config->api)
         e->api = *config->api;
     else if (!rc)
-        rc = efa_api_open(&e->api, config->provider, error, size);
-    for (uint32_t i = 0; !rc && i < config->device_count; i++) {
+        rc = efa_api_open(&e->api, end->nics.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
+    for (uint32_t i = 0; !rc && i < end->nics.count; i++) {
         e->device_count++;
-        rc = efa_device_open(e, &e->devices[i], config->devices[i], error, size);
+        rc = efa_device_open(e, &e->devices[i], end->nics.devices[i], error, size);
     }
     rc = rc ? rc : efa_choose_window(e, error, size);
     for (uint32_t i = 0; !rc && i < e->device_count; i++)
@@ -277,19 +284,8 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
         return 0;
     }
     if (!error[0])
-        snprintf(error, size, "cannot open %s: %s", config->devices[0], strerror(-rc));
+        snprintf(error, size, "cannot open %s: %s", end->nics.devices[0], strerror(-rc));
     if (e)
         efa_close(&e->fabric);
     return rc;
-}
-
-void efa_describe(const struct fabric *fabric, char *text, size_t size)
-{
-    const struct efa *e = (const struct efa *)(const void *)fabric;
-    *text = '\0';
-    for (uint32_t i = 0; i < e->device_count; i++)
-        mk_append(text, size, "%s%s", i ? "+" : "", e->devices[i].verbs.name);
-    mk_append(text, size, ", SRD, %u messages of each of %u peer%s, writes up to %u bytes, %s",
-              e->window, e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma,
-              e->unsolicited ? "unsolicited" : "receives posted");
 }

@@ -17,22 +17,11 @@
 
 #include "backends/efa/efa_api.h"
 #include "backends/efa/efa_options.h"
-#include "backends/fabric.h"
-#include "backends/nic.h"
-#include "backends/verbs/mr.h"
-
-#define EFA_MAX_DEVICES NIC_RAILS_MAX
+#include "backends/nic_end.h"
 
 struct efa_config {
-    enum verbs_provider provider;
-    const struct efa_api *api; /* NULL: the provider's, loaded here */
-    char devices[EFA_MAX_DEVICES]
-                [64]; /* the first of one rank talks with the first of the other, and so on */
-    uint32_t device_count;
-    struct mr_heap heap;
-    uint32_t rank, world;
-    const uint32_t *peers; /* ascending; each rank of the group lists all others of it */
-    uint32_t peer_count;
+    struct nic_end end;
+    const struct efa_api *api; /* NULL: its NICs', loaded here */
     struct efa_options options;
 };
 
@@ -44,7 +33,3 @@ struct efa_config {
  * flags than an immediate names), -ENOSPC (queues too short for so many peers). The fabric's close
  * frees everything. */
 int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t size);
-
-/* The devices and limits in use, for people: "softefa0+softefa1, SRD, window 256, receives
- * posted". */
-void efa_describe(const struct fabric *fabric, char *text, size_t size);

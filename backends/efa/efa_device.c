@@ -1,6 +1,7 @@
 /* One EFA device: its limits, its queues, its address handles. */
 #include "backends/efa/efa_state.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -130,9 +131,7 @@ int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t s
 static int efa_device_by_ahn_and_qpn(const void *a, const void *b)
 {
     const struct efa_source *x = a, *y = b;
-    if (x->ahn != y->ahn)
-        return x->ahn < y->ahn ? -1 : 1;
-    return x->qpn < y->qpn ? -1 : x->qpn > y->qpn;
+    return MK_ORDER(x->ahn, y->ahn) ?: MK_ORDER(x->qpn, y->qpn);
 }
 
 uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t ahn, uint32_t qpn)
@@ -140,7 +139,7 @@ uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t 
     struct efa_source key = {.ahn = ahn, .qpn = qpn};
     const struct efa_source *found =
         bsearch(&key, d->sources, count, sizeof key, efa_device_by_ahn_and_qpn);
-    return found ? found->peer : EFA_NO_PEER;
+    return found ? found->peer : NIC_NO_PEER;
 }
 
 /* One per device of a peer: ranks that share one share the handle, and its number in

@@ -106,7 +106,7 @@ static struct efa_write *efa_put_queue_word(struct efa *e, uint32_t index, uint3
 struct cut {
     uint64_t piece; /* bytes of a piece, the last may be shorter */
     uint32_t pieces, first;
-    uint32_t on_lane[EFA_MAX_DEVICES]; /* messages */
+    uint32_t on_lane[NIC_RAILS_MAX]; /* messages */
     uint32_t parts;
     int word; /* one of them says the growth */
 };
@@ -190,12 +190,9 @@ static int efa_put_too_long(const struct efa *e, const struct efa_peer *peer, co
 static int efa_put_check(const struct efa *e, const struct efa_peer *peer,
                          const struct fabric_put *put)
 {
-    uint64_t data_end = put->destination + put->bytes;
-    if (put->source + put->bytes > e->heap.bytes || data_end > peer->heap_bytes ||
-        8ull * put->flag >= peer->flag_bytes)
+    if (!fabric_put_inside(put, e->heap.flag_bytes, e->heap.bytes, peer->flag_bytes,
+                           peer->heap_bytes))
         return -ERANGE;
-    if (put->bytes && (put->source < e->heap.flag_bytes || put->destination < peer->flag_bytes))
-        return -ERANGE; /* flags are no data: only the peer itself writes them */
     /* flags never go back */
     return put->value < peer->sent[put->flag] >> 1 || put->value >> 63 ? -EINVAL : 0;
 }
@@ -223,8 +220,8 @@ static void efa_put_start(struct efa *e, uint32_t index, const struct fabric_put
 int efa_put(struct fabric *fabric, const struct fabric_put *put)
 {
     struct efa *e = efa_of(fabric);
-    uint32_t index = put->peer < e->world ? e->peer_of_rank[put->peer] : EFA_NO_PEER;
-    if (index == EFA_NO_PEER || !e->connected)
+    uint32_t index = put->peer < e->world ? e->peer_of_rank[put->peer] : NIC_NO_PEER;
+    if (index == NIC_NO_PEER || !e->connected)
         return -ENOTCONN;
     struct efa_peer *peer = &e->peers[index];
     if (peer->broken) /* the completion that says why comes first */
@@ -271,9 +268,8 @@ int efa_warm_up(struct fabric *fabric, char *error, size_t size)
 {
     struct efa *e = efa_of(fabric);
     struct fabric_completion c;
-    for (; e->warm_up_sent < e->peer_count * EFA_MAX_DEVICES; e->warm_up_sent++) {
-        uint32_t index = e->warm_up_sent / EFA_MAX_DEVICES,
-                 lane = e->warm_up_sent % EFA_MAX_DEVICES;
+    for (; e->warm_up_sent < e->peer_count * NIC_RAILS_MAX; e->warm_up_sent++) {
+        uint32_t index = e->warm_up_sent / NIC_RAILS_MAX, lane = e->warm_up_sent % NIC_RAILS_MAX;
         if (lane >= e->peers[index].lane_count)
             continue;
         if (!efa_put_room(&e->devices[lane]))
@@ -285,7 +281,7 @@ int efa_warm_up(struct fabric *fabric, char *error, size_t size)
     while (efa_poll(fabric, &c, 1) == 1)
         if (c.status)
             return mk_fail(-EIO, error, size, "rank %u cannot be reached: %s", c.peer, c.detail);
-    return e->warm_up_left || e->warm_up_sent < e->peer_count * EFA_MAX_DEVICES ? -EAGAIN : 0;
+    return e->warm_up_left || e->warm_up_sent < e->peer_count * NIC_RAILS_MAX ? -EAGAIN : 0;
 }
 
 /* ---- completions ---- */
@@ -305,7 +301,7 @@ void efa_alarm(struct efa *e, struct efa_peer *peer, int32_t status, const char 
     if (peer->broken)
         return;
     efa_put_break_peer(e, peer, status, detail);
-    if (e->alarm != EFA_NO_PEER)
+    if (e->alarm != NIC_NO_PEER)
         return; /* one is enough to end a job */
     e->alarm = peer->rank;
     e->alarm_status = status;

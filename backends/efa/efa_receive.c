@@ -47,7 +47,7 @@ static void efa_receive_take_credit(struct efa_peer *peer, uint32_t count)
 static void efa_receive_arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc)
 {
     uint32_t index = efa_device_source(d, e->peer_count, wc->slid, wc->src_qp);
-    if (index == EFA_NO_PEER)
+    if (index == NIC_NO_PEER)
         return; /* of another job: its keys let it write nothing here */
     struct efa_peer *peer = &e->peers[index];
     struct efa_imm imm = efa_imm_decode(be32toh(wc->imm_data));
@@ -131,11 +131,11 @@ int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max)
     for (uint32_t i = 0; i < e->peer_count && n < max; i++)
         n += efa_receive_report_peer(e, &e->peers[(e->next + i) % e->peer_count], out + n, max - n);
     e->next = (e->next + 1) % e->peer_count;
-    if (e->alarm != EFA_NO_PEER && n < max) { /* after the puts, whose records say more */
+    if (e->alarm != NIC_NO_PEER && n < max) { /* after the puts, whose records say more */
         out[n] = (struct fabric_completion){
             .cookie = FABRIC_NO_PUT, .peer = e->alarm, .status = e->alarm_status};
         snprintf(out[n].detail, sizeof out[n].detail, "%s", e->alarm_detail);
-        e->alarm = EFA_NO_PEER;
+        e->alarm = NIC_NO_PEER;
         n++;
     }
     if (!n && ++e->idle_polls % EVENTS_EVERY == 0)

@@ -6,7 +6,6 @@
 #include "backends/verbs/verbs_device.h"
 
 #define EFA_MAGIC 0x314146454b4d0001ull /* and version; also shows a peer of other byte order */
-#define EFA_NO_PEER UINT32_MAX
 /* Messages beyond the window that a peer may have in flight: its credits. */
 #define EFA_CREDITS 8u
 
@@ -29,7 +28,7 @@ struct efa_address {
         uint8_t gid[16];
         uint32_t qpn[2]; /* with receives, unsolicited (0: none) */
         uint32_t qkey, data_rkey, control_rkey, max_rdma;
-    } devices[EFA_MAX_DEVICES];
+    } devices[NIC_RAILS_MAX];
 };
 
 /* One write with immediate, kept until the device has taken it. */
@@ -87,7 +86,7 @@ struct efa_lane {
 
 struct efa_peer {
     uint32_t rank;
-    struct efa_lane lanes[EFA_MAX_DEVICES];
+    struct efa_lane lanes[NIC_RAILS_MAX];
     uint32_t lane_count, turn;
     uint64_t heap_base, heap_bytes, flag_bytes, landing;
     uint32_t window; /* messages that the peer grants */
@@ -126,9 +125,9 @@ struct efa {
     struct efa_options options;
     uint32_t rank, world, peer_count, device_count;
     uint32_t window; /* messages granted to each peer */
-    struct efa_device devices[EFA_MAX_DEVICES];
+    struct efa_device devices[NIC_RAILS_MAX];
     struct efa_peer *peers;
-    uint32_t *peer_of_rank; /* [world], EFA_NO_PEER */
+    uint32_t *peer_of_rank; /* [world], NIC_NO_PEER */
     uint64_t flags;         /* that this heap has */
     struct efa_raises raises;
     /* landing [peer_count][EFA_PLACES], then the words to be written to the peers', in the same
@@ -142,7 +141,7 @@ struct efa {
     uint32_t idle_polls;
     int useless;     /* a device or queue has failed for good */
     char event[128]; /* which, and how */
-    uint32_t alarm;  /* peer that a completion of no put is to report; EFA_NO_PEER: none */
+    uint32_t alarm;  /* peer that a completion of no put is to report; NIC_NO_PEER: none */
     int32_t alarm_status;
     char alarm_detail[64];
 };

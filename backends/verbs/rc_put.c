@@ -52,7 +52,7 @@ void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const
         peer->broken = 1;
         peer->status = status;
         snprintf(peer->detail, sizeof peer->detail, "%s", detail);
-        if (q->put_retired == q->put_queued && rc->alarm == RC_NO_PEER)
+        if (q->put_retired == q->put_queued && rc->alarm == NIC_NO_PEER)
             rc->alarm = q->peer; /* one is enough to end a job */
     }
     rc_retire(rc, q, number, 0);
@@ -133,12 +133,12 @@ static int rc_put_report(struct rc *rc, struct fabric_completion *out, int max)
         if (n == max)
             break;
     }
-    if (rc->alarm != RC_NO_PEER && n < max) { /* after the puts, whose records say more */
+    if (rc->alarm != NIC_NO_PEER && n < max) { /* after the puts, whose records say more */
         const struct rc_peer *peer = &rc->peers[rc->alarm];
         out[n] = (struct fabric_completion){
             .cookie = FABRIC_NO_PUT, .peer = peer->rank, .status = peer->status};
         memcpy(out[n++].detail, peer->detail, sizeof peer->detail);
-        rc->alarm = RC_NO_PEER;
+        rc->alarm = NIC_NO_PEER;
     }
     return n;
 }
@@ -257,8 +257,8 @@ int rc_flush(struct fabric *fabric)
 int rc_put(struct fabric *fabric, const struct fabric_put *put)
 {
     struct rc *rc = rc_of(fabric);
-    uint32_t index = put->peer < rc->world ? rc->peer_of_rank[put->peer] : RC_NO_PEER;
-    if (index == RC_NO_PEER)
+    uint32_t index = put->peer < rc->world ? rc->peer_of_rank[put->peer] : NIC_NO_PEER;
+    if (index == NIC_NO_PEER)
         return -ENOTCONN;
     struct rc_peer *peer = &rc->peers[index];
     if (!peer->qps_in_use)
@@ -266,12 +266,9 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
     if (peer->broken) /* the completion that reports why may be behind puts on other QPs */
         return peer->reported != peer->started ? -EAGAIN : -EPIPE;
     uint64_t wrs = mk_ceil_div(put->bytes, rc->max_message) + 1;
-    uint64_t data_end = put->destination + put->bytes;
-    if (put->source + put->bytes > rc->heap.bytes || data_end > peer->heap_bytes ||
-        8ull * put->flag >= peer->flag_bytes)
+    if (!fabric_put_inside(put, rc->heap.flag_bytes, rc->heap.bytes, peer->flag_bytes,
+                           peer->heap_bytes))
         return -ERANGE;
-    if (put->bytes && (put->source < rc->heap.flag_bytes || put->destination < peer->flag_bytes))
-        return -ERANGE; /* flags are no data: they lie in a region of their own */
     if (wrs > rc->depth)
         return -EMSGSIZE;
     struct rc_qp *q = rc_put_qp_of_flag(peer, put->flag);

@@ -5,7 +5,6 @@
 #include "backends/verbs/verbs_rc.h"
 
 #define RC_MAGIC 0x314352524b4d0003ull /* and version; also shows a peer of other byte order */
-#define RC_NO_PEER UINT32_MAX
 #define RC_ADDRESS_MAX 4096u
 #define RC_MAX_QPS 64u /* to one peer, on all devices */
 /* the QP in a wr_id, where it is a control QP; the low half is the peer's index */
@@ -33,7 +32,7 @@ struct rc_address {
     /* rc_recover.c: where peers write control words, on the first device; 0: no QP is recovered */
     uint64_t control_base;
     uint32_t control_rkey, unused;
-    struct rc_port ports[VERBS_RAILS_MAX];
+    struct rc_port ports[NIC_RAILS_MAX];
     /* [peer_count][qps], peers in this rank's order; then [peer_count], the control QPs */
     uint32_t qp_numbers[];
 };
@@ -121,7 +120,8 @@ struct rc_rail {
 struct rc {
     struct fabric fabric; /* first */
     const struct verbs_api *api;
-    struct rc_rail rails[VERBS_RAILS_MAX];
+    struct verbs_api loaded; /* where none was given */
+    struct rc_rail rails[NIC_RAILS_MAX];
     uint32_t rail_count;
     struct mr_heap heap;
     struct verbs_options options;
@@ -133,13 +133,13 @@ struct rc {
     uint64_t flight_mask;
     struct rc_peer *peers;
     struct rc_qp *qps;
-    uint32_t *peer_of_rank; /* [world], RC_NO_PEER */
+    uint32_t *peer_of_rank; /* [world], NIC_NO_PEER */
     uint32_t *ready;        /* ring of peer_count: peers with their oldest put over */
     uint64_t ready_head, ready_tail;
     uint32_t *dirty; /* QPs with work requests to hand over */
     uint32_t dirty_count;
     uint32_t idle_polls, polls;
-    /* index of the peer that a completion of no put is to report; RC_NO_PEER: none */
+    /* index of the peer that a completion of no put is to report; NIC_NO_PEER: none */
     uint32_t alarm;
     struct ibv_mr *control_mr;
     /* [2][peer_count * qps_per_peer][2]: control words from the peers; those to the peers */

@@ -1,4 +1,5 @@
 #include "backends/verbs/verbs_api.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <dlfcn.h>
@@ -153,12 +154,9 @@ static uint32_t verbs_api_gid_type_of_sysfs(struct ibv_context *context, uint8_t
     char path[PATH_MAX], text[32] = "";
     snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/types/%u", context->device->ibdev_path, port,
              index);
-    FILE *f = fopen(path, "re");
-    if (f) {
-        if (!fgets(text, sizeof text, f))
-            text[0] = '\0';
-        fclose(f);
-    }
+    MK_CLOSED FILE *f = fopen(path, "re");
+    if (f && !fgets(text, sizeof text, f))
+        text[0] = '\0';
     return !strncmp(text, "RoCE v2", 7) ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
 }
 

@@ -76,7 +76,7 @@ static const char *verbs_rc_complaint(const struct rc *rc, const struct rc_addre
     if (!a->qps || a->qps > RC_MAX_QPS ||
         verbs_rc_numbers_bytes(a->peer_count, a->qps) > RC_ADDRESS_MAX)
         return "its number of QPs is out of range";
-    if (!a->rails || a->rails > VERBS_RAILS_MAX || a->rails > a->qps)
+    if (!a->rails || a->rails > NIC_RAILS_MAX || a->rails > a->qps)
         return "its number of devices is out of range";
     for (uint32_t i = 0; i < a->qps && i < rc->qps_per_peer; i++) {
         const struct rc_port *port = &a->ports[i % a->rails];
@@ -168,108 +168,9 @@ static void verbs_rc_close(struct fabric *fabric)
     free(rc);
 }
 
-static const struct fabric_ops rc_ops = {.name = "verbs",
-                                         .address_bytes = verbs_rc_address_bytes,
-                                         .address = verbs_rc_address,
-                                         .connect = verbs_rc_connect,
-                                         .put = rc_put,
-                                         .flush = rc_flush,
-                                         .poll = rc_poll,
-                                         .close = verbs_rc_close};
-
-/* As many on each device. The numbers of all must fit the address; with hundreds of nodes that
- * leaves fewer QPs per peer. */
-static int verbs_rc_choose_qps(struct rc *rc, char *error, size_t size)
-{
-    for (uint32_t each = (uint32_t)rc->options.qps; each; each--) {
-        rc->qps_per_peer = each * rc->rail_count;
-        if (rc->qps_per_peer <= RC_MAX_QPS &&
-            verbs_rc_numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
-            return 0;
-    }
-    return mk_fail(-ENOSPC, error, size,
-                   "%u peers are too many for the verbs fabric over %u devices", rc->peer_count,
-                   rc->rail_count);
-}
-
-static int verbs_rc_allocate(struct rc *rc, const struct verbs_rc_config *config)
-{
-    rc->peers = calloc(rc->peer_count ? rc->peer_count : 1, sizeof *rc->peers);
-    rc->peer_of_rank = malloc((rc->world ? rc->world : 1) * sizeof *rc->peer_of_rank);
-    rc->ready = calloc(rc->peer_count ? rc->peer_count : 1, sizeof *rc->ready);
-    rc->dirty = calloc((size_t)rc->peer_count * rc->qps_per_peer + 1, sizeof *rc->dirty);
-    if (!rc->peers || !rc->peer_of_rank || !rc->ready || !rc->dirty)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < rc->world; i++)
-        rc->peer_of_rank[i] = RC_NO_PEER;
-    for (uint32_t i = 0; i < rc->peer_count; i++) {
-        uint32_t rank = config->peers[i];
-        if (rank >= rc->world || rank == rc->rank || (i && rank <= config->peers[i - 1]))
-            return -EINVAL;
-        rc->peers[i].rank = rank;
-        rc->peer_of_rank[rank] = i;
-    }
-    return 0;
-}
-
-static int verbs_rc_open_rail(struct rc *rc, struct rc_rail *rail, const char *device, char *error,
-                              size_t size)
-{
-    int failed = verbs_device_open(&rail->device, rc->api, device, &rc->options, error, size);
-    if (!failed)
-        failed = mr_register(rc->api, rail->device.pd, &rc->heap, (int)rc->options.relaxed_ordering,
-                             &rail->mr, error, size);
-    if (!rc->max_message || rail->device.max_message < rc->max_message)
-        rc->max_message = rail->device.max_message;
-    return failed;
-}
-
-int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error,
-                  size_t size)
-{
-    *out = NULL;
-    error[0] = '\0';
-    struct rc *rc = calloc(1, sizeof *rc);
-    int failed = rc ? 0 : -ENOMEM;
-    if (!failed) {
-        rc->fabric.ops = &rc_ops;
-        rc->alarm = RC_NO_PEER;
-        rc->api = config->api;
-        rc->rail_count = config->device_count <= VERBS_RAILS_MAX ? config->device_count : 0;
-        rc->heap = config->heap;
-        rc->options = config->options;
-        rc->rank = config->rank;
-        rc->world = config->world;
-        rc->peer_count = config->peer_count;
-        failed = rc->rail_count ? verbs_rc_choose_qps(rc, error, size) : -EINVAL;
-    }
-    failed = failed ? failed : verbs_rc_allocate(rc, config);
-    for (uint32_t i = 0; !failed && i < rc->rail_count; i++)
-        failed = verbs_rc_open_rail(rc, &rc->rails[i], config->devices[i], error, size);
-    uint32_t random = 0;
-    if (!failed && getrandom(&random, sizeof random, 0) != sizeof random)
-        failed = -EIO;
-    if (!failed) {
-        /* a QP of an earlier job at the same number is not taken for this one */
-        rc->psn = random & 0xffffff;
-        if (rc->peer_count)
-            failed = rc_qps_create(rc, error, size);
-        if (rc->peer_count && !failed)
-            failed = rc_recover_create(rc, error, size);
-    }
-    if (!failed) {
-        *out = &rc->fabric;
-        return 0;
-    }
-    if (!error[0])
-        snprintf(error, size, "cannot open %s: %s",
-                 config->device_count ? config->devices[0] : "no device", strerror(-failed));
-    if (rc)
-        verbs_rc_close(&rc->fabric);
-    return failed;
-}
-
-void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
+/* "mlx5_0 port 1, RoCE v2 GID 3, MTU 4096, 2 QPs of 256"; of several devices their names, and the
+ * port of the first. */
+static void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
 {
     const struct rc *rc = (const struct rc *)fabric;
     const struct rc_rail *first = &rc->rails[0];
@@ -290,4 +191,103 @@ void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
               (double)(4096ull << timeout) / 1e6, (int)rc->options.retry, first->mr.how,
               first->mr.relaxed ? ", relaxed ordering" : "",
               first->max_inline ? "" : ", no inline data");
+}
+
+static const struct fabric_ops rc_ops = {.name = "verbs",
+                                         .address_bytes = verbs_rc_address_bytes,
+                                         .address = verbs_rc_address,
+                                         .connect = verbs_rc_connect,
+                                         .put = rc_put,
+                                         .flush = rc_flush,
+                                         .poll = rc_poll,
+                                         .close = verbs_rc_close,
+                                         .describe = verbs_rc_describe};
+
+/* As many on each device. The numbers of all must fit the address; with hundreds of nodes that
+ * leaves fewer QPs per peer. */
+static int verbs_rc_choose_qps(struct rc *rc, char *error, size_t size)
+{
+    for (uint32_t each = (uint32_t)rc->options.qps; each; each--) {
+        rc->qps_per_peer = each * rc->rail_count;
+        if (rc->qps_per_peer <= RC_MAX_QPS &&
+            verbs_rc_numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
+            return 0;
+    }
+    return mk_fail(-ENOSPC, error, size,
+                   "%u peers are too many for the verbs fabric over %u devices", rc->peer_count,
+                   rc->rail_count);
+}
+
+static int verbs_rc_allocate(struct rc *rc, const struct nic_end *end)
+{
+    rc->peers = calloc(rc->peer_count ? rc->peer_count : 1, sizeof *rc->peers);
+    rc->peer_of_rank = malloc((rc->world ? rc->world : 1) * sizeof *rc->peer_of_rank);
+    rc->ready = calloc(rc->peer_count ? rc->peer_count : 1, sizeof *rc->ready);
+    rc->dirty = calloc((size_t)rc->peer_count * rc->qps_per_peer + 1, sizeof *rc->dirty);
+    if (!rc->peers || !rc->peer_of_rank || !rc->ready || !rc->dirty)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < rc->peer_count; i++)
+        rc->peers[i].rank = end->peers[i];
+    return nic_end_places(end, rc->peer_of_rank);
+}
+
+static int verbs_rc_open_rail(struct rc *rc, struct rc_rail *rail, const char *device, char *error,
+                              size_t size)
+{
+    int failed = verbs_device_open(&rail->device, rc->api, device, &rc->options, error, size);
+    if (!failed)
+        failed = mr_register(rc->api, rail->device.pd, &rc->heap, (int)rc->options.relaxed_ordering,
+                             &rail->mr, error, size);
+    if (!rc->max_message || rail->device.max_message < rc->max_message)
+        rc->max_message = rail->device.max_message;
+    return failed;
+}
+
+int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error,
+                  size_t size)
+{
+    const struct nic_end *end = &config->end;
+    *out = NULL;
+    error[0] = '\0';
+    struct rc *rc = calloc(1, sizeof *rc);
+    int failed = rc ? 0 : -ENOMEM;
+    if (!failed) {
+        rc->fabric.ops = &rc_ops;
+        rc->alarm = NIC_NO_PEER;
+        rc->api = config->api ? config->api : &rc->loaded;
+        rc->rail_count = end->nics.count <= NIC_RAILS_MAX ? end->nics.count : 0;
+        rc->heap = end->heap;
+        rc->options = config->options;
+        rc->rank = end->rank;
+        rc->world = end->world;
+        rc->peer_count = end->peer_count;
+        failed = rc->rail_count ? verbs_rc_choose_qps(rc, error, size) : -EINVAL;
+    }
+    if (!failed && !config->api)
+        failed =
+            verbs_api_open(&rc->loaded, end->nics.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
+    failed = failed ? failed : verbs_rc_allocate(rc, end);
+    for (uint32_t i = 0; !failed && i < rc->rail_count; i++)
+        failed = verbs_rc_open_rail(rc, &rc->rails[i], end->nics.devices[i], error, size);
+    uint32_t random = 0;
+    if (!failed && getrandom(&random, sizeof random, 0) != sizeof random)
+        failed = -EIO;
+    if (!failed) {
+        /* a QP of an earlier job at the same number is not taken for this one */
+        rc->psn = random & 0xffffff;
+        if (rc->peer_count)
+            failed = rc_qps_create(rc, error, size);
+        if (rc->peer_count && !failed)
+            failed = rc_recover_create(rc, error, size);
+    }
+    if (!failed) {
+        *out = &rc->fabric;
+        return 0;
+    }
+    if (!error[0])
+        snprintf(error, size, "cannot open %s: %s",
+                 end->nics.count ? end->nics.devices[0] : "no device", strerror(-failed));
+    if (rc)
+        verbs_rc_close(&rc->fabric);
+    return failed;
 }

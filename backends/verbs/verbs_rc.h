@@ -21,21 +21,12 @@
  * device could not send for is recovered (rc_recover.c), for which both ends must poll. */
 #pragma once
 
-#include "backends/fabric.h"
-#include "backends/verbs/mr.h"
-#include "backends/verbs/verbs_api.h"
+#include "backends/nic_end.h"
 #include "backends/verbs/verbs_options.h"
 
-enum { VERBS_RAILS_MAX = 16 }; /* devices of one rank */
-
 struct verbs_rc_config {
-    const struct verbs_api *api;          /* must outlive the fabric */
-    const char *devices[VERBS_RAILS_MAX]; /* the first device_count */
-    uint32_t device_count;
-    struct mr_heap heap;
-    uint32_t rank, world;
-    const uint32_t *peers; /* ascending; each rank of the group lists all others of it */
-    uint32_t peer_count;
+    struct nic_end end;
+    const struct verbs_api *api; /* NULL: its NICs', loaded here; else must outlive the fabric */
     struct verbs_options options;
 };
 
@@ -45,7 +36,3 @@ struct verbs_rc_config {
  * fabric's close frees everything. */
 int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error,
                   size_t size);
-
-/* The devices and limits in use, for people: "mlx5_0 port 1, RoCE v2 GID 3, MTU 4096, 2 QPs of
- * 256"; of several devices their names, and the port of the first. */
-void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size);

@@ -1,6 +1,7 @@
 /* cuDNN's attention, through PyTorch in a process of its own: it answers when asked, so that its
  * launches take turns with ours. */
 #include "experiments/baselines/baselines.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/baselines/script.h"
 
@@ -66,10 +67,9 @@ static char *cudnn_read(struct baseline_cudnn *b, char **line, size_t *room, int
 
 int baseline_cudnn_version(struct baseline_cudnn *b, char *error, size_t size)
 {
-    char *line = NULL;
+    MK_FREED char *line = NULL;
     size_t room = 0;
     int there = b->answers && cudnn_read(b, &line, &room, 60) != NULL;
-    free(line);
     if (!there)
         script_said(b->said, error, size);
     return there ? 0 : -EIO;
@@ -78,7 +78,8 @@ int baseline_cudnn_version(struct baseline_cudnn *b, char *error, size_t size)
 int baseline_cudnn_attention(struct baseline_cudnn *b, const struct baseline_attention *shape,
                              uint32_t launches, float *ms, char *error, size_t size)
 {
-    char request[256], *line = NULL, *at, *end;
+    char request[256], *at, *end;
+    MK_FREED char *line = NULL;
     size_t room = 0;
     uint32_t count = 0;
     int n = snprintf(request, sizeof request, "%lu %lu %lu %lu %lu %lu %d %u\n", shape->batch,
@@ -90,7 +91,6 @@ int baseline_cudnn_attention(struct baseline_cudnn *b, const struct baseline_att
             if (end == at)
                 break;
         }
-    free(line);
     if (count < launches)
         script_said(b->said, error, size);
     return count < launches ? -EIO : 0;

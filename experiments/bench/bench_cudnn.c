@@ -2,6 +2,7 @@
  * takes turns with the operator. All calls are collective, and all ranks have it or none. */
 #include "experiments/bench/bench_gpu_row.h"
 #include "core/comm.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <math.h>
@@ -23,13 +24,12 @@ void bench_cudnn_start(struct bench *b)
 static int bench_cudnn_agree(struct bench *b, int missing, const char *why)
 {
     const struct run_identity *me = &b->gpu.job->identity;
-    int *all = calloc(me->world, sizeof *all);
+    MK_FREED int *all = calloc(me->world, sizeof *all);
     int result =
         all ? bootstrap_allgather(b->gpu.comm->bootstrap, &missing, all, sizeof missing) : -ENOMEM;
     uint32_t first = 0;
     while (!result && first < me->world && !all[first])
         first++;
-    free(all);
     if (!result && first == me->world)
         return 0;
     if (!result && first == me->rank)
@@ -62,7 +62,7 @@ int bench_cudnn_turn(struct bench *b, const struct mk_problem *q, float *times, 
                                        .keys = a->causal ? square : a->sequence,
                                        .dim = a->head_dim,
                                        .causal = a->causal};
-    float *ms = calloc(launches, sizeof *ms);
+    MK_FREED float *ms = calloc(launches, sizeof *ms);
     char why[300] = "no memory";
     int result = bootstrap_barrier(b->gpu.comm->bootstrap);
     if (!result)
@@ -74,6 +74,5 @@ int bench_cudnn_turn(struct bench *b, const struct mk_problem *q, float *times, 
     else
         for (uint32_t i = GPU_SKIPPED; i < launches; i++)
             times[(*count)++] = ms[i];
-    free(ms);
     return result;
 }

@@ -1,6 +1,10 @@
 /* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between
  * two processes here or on two machines. */
 #include "experiments/bench/bench_fabric.h"
+#include "backends/verbs/verbs_options.h"
+#ifdef MK_HAVE_EFA
+#include "backends/efa/efa_options.h"
+#endif
 #include "core/sentence.h"
 #include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
@@ -40,48 +44,42 @@ static const struct option_spec specs[] = {
     {"nic", OPTION_TEXT, AT(nic), "soft|NAME,...",
      "NICs that may be used. Default: real ones that are up, else soft", .max = 255, .group = ENDS},
     {"peer-nic", OPTION_TEXT, AT(peer_nic), "NAME,...",
-     "the other process's NICs on this machine. Default: as --nic", .max = 255, .group = ENDS},
+     "the other process's NICs on this machine. Default: as --nic", .max = 255},
     {"rails", OPTION_NUMBERS, AT(rails), "N",
-     "NICs of each end, over which puts are spread. Default 1", 1, NIC_RAILS_MAX, .group = ENDS},
+     "NICs of each end, over which puts are spread. Default 1", 1, NIC_RAILS_MAX},
+    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "RC, or EFA's SRD. Default verbs",
+     .words = fabric_words, .word_count = 2},
+    {"efa", OPTION_TEXT, AT(efa), "K=V,...",
+     "options of the efa fabric, as in MK_EFA: stripe, window, depth, ...", .max = 255},
+    {"verbs", OPTION_TEXT, AT(verbs), "K=V,...",
+     "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255},
+    {"server", OPTION_FLAG, AT(server), NULL,
+     "wait for a client on --port instead of starting both ends here"},
+    {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255},
+    {"port", OPTION_NUMBERS, AT(port), "N",
+     "TCP port of the server. Default 18515, under a launcher the job's", 1, 65535},
+    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000,
+     86400000000000ull},
     {"test", OPTION_WORD, AT(test), "all|bw|lat|bibw",
      "what to measure: bw and lat are all; bibw is the bandwidth of both ways at once, their sum. "
      "Default all",
      .words = test_words, .word_count = 4, .group = PUTS},
     {"size", OPTION_BYTES, AT(size), "BYTES",
-     "one size of put, a multiple of 16 (-s). Default: powers of two", 16, 256 << 20,
-     .group = PUTS},
+     "one size of put, a multiple of 16 (-s). Default: powers of two", 16, 256 << 20},
     {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of several sizes (-b). Default 16", 16,
-     256 << 20, .group = PUTS},
+     256 << 20},
     {"max", OPTION_BYTES, AT(max), "BYTES", "largest of several sizes (-e). Default 8MiB", 16,
-     256 << 20, .group = PUTS},
-    {"factor", OPTION_NUMBERS, AT(factor), "F", "from a size to the next (-f). Default 2", 2, 1024,
-     .group = PUTS},
+     256 << 20},
+    {"factor", OPTION_NUMBERS, AT(factor), "F", "from a size to the next (-f). Default 2", 2, 1024},
     {"iters", OPTION_NUMBERS, AT(iterations), "N",
      "puts of each size (-n). Default: as many as move 512 MiB, 50 to 5000; for latency 20 to 1000",
-     1, 10000000, .group = PUTS},
-    {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096,
-     .group = PUTS},
-    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "RC, or EFA's SRD. Default verbs",
-     .words = fabric_words, .word_count = 2, .group = ENDS},
-    {"efa", OPTION_TEXT, AT(efa), "K=V,...",
-     "options of the efa fabric, as in MK_EFA: stripe, window, depth, ...", .max = 255,
-     .group = ENDS},
-    {"verbs", OPTION_TEXT, AT(verbs), "K=V,...",
-     "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255,
-     .group = ENDS},
-    {"server", OPTION_FLAG, AT(server), NULL,
-     "wait for a client on --port instead of starting both ends here", .group = ENDS},
-    {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255,
-     .group = ENDS},
-    {"port", OPTION_NUMBERS, AT(port), "N",
-     "TCP port of the server. Default 18515, under a launcher the job's", 1, 65535, .group = ENDS},
-    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000,
-     86400000000000ull, .group = ENDS},
+     1, 10000000},
+    {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "also write a CSV table", .max = 4095, .group = RESULTS},
     {"append", OPTION_FLAG, AT(append), NULL,
-     "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
-    {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095, .group = RESULTS},
-    {"quiet", OPTION_FLAG, AT(quiet), NULL, OPTION_QUIET, .group = RESULTS},
+     "add the rows to the CSV that is there, whose columns must be the same"},
+    {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL, OPTION_QUIET},
 };
 
 static const struct option_table table = {
@@ -406,7 +404,7 @@ static const char *bench_fabric_ignored(const struct arguments *a,
                                         const struct options_found *found)
 {
     for (size_t i = 0; a->server && i < table.count; i++)
-        if (found->given >> i & 1 && strcmp(specs[i].group, ENDS))
+        if (found->given >> i & 1 && strcmp(options_group(&table, i), ENDS))
             return specs[i].name;
     const char *other = a->fabric ? "verbs" : "efa";
     return options_given(&table, found, other) ? other : NULL;

@@ -2,12 +2,7 @@
  * measurements, the report. */
 #pragma once
 
-#include "backends/nic.h"
-#include "backends/verbs/verbs_rc.h"
-#ifdef MK_HAVE_EFA
-#include "backends/efa/efa.h"
-#endif
-
+#include "backends/nic_end.h"
 #include "experiments/common/csv_table.h"
 #include "experiments/common/result_file.h"
 
@@ -60,15 +55,13 @@ int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, cha
 /* ---- one end (bench_fabric_end.c) ---- */
 
 struct fabric_end {
-    struct verbs_api api;
     struct fabric *fabric;
     char *heap;
     uint64_t heap_bytes; /* flags and data */
     uint64_t timeout_ns;
     uint32_t rank;
     int efa;
-    char nic[512]; /* nic_choice_words */
-    struct nic_choice choice;
+    char nic[512];     /* nic_choice_words */
     uint64_t deadline; /* of the wait in progress */
     uint64_t started, completed;
     char error[320];

@@ -22,62 +22,20 @@ int fabric_idle(struct fabric_end *e, uint32_t *spins)
     return fabric_now() < e->deadline ? 0 : -ETIMEDOUT;
 }
 
-static int bench_fabric_end_open_verbs(struct fabric_end *e, uint32_t peer,
-                                       const struct fabric_kind *kind)
-{
-    struct verbs_rc_config c = {
-        .api = &e->api,
-        .device_count = e->choice.count,
-        .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
-        .rank = e->rank,
-        .world = 2,
-        .peers = &peer,
-        .peer_count = 1};
-    for (uint32_t i = 0; i < e->choice.count; i++)
-        c.devices[i] = e->choice.devices[i];
-    verbs_options_default(&c.options);
-    int rc = verbs_options_parse(&c.options, kind->options, e->error, sizeof e->error);
-    if (!rc)
-        rc = verbs_api_open(&e->api, e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM, e->error,
-                            sizeof e->error);
-    return rc ? rc : verbs_rc_open(&e->fabric, &c, e->error, sizeof e->error);
-}
-
-static int bench_fabric_end_open_efa(struct fabric_end *e, uint32_t peer,
-                                     const struct fabric_kind *kind)
-{
-#ifdef MK_HAVE_EFA
-    struct efa_config c = {
-        .provider = e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM,
-        .device_count = e->choice.count,
-        .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
-        .rank = e->rank,
-        .world = 2,
-        .peers = &peer,
-        .peer_count = 1};
-    memcpy(c.devices, e->choice.devices, sizeof e->choice.devices);
-    efa_options_default(&c.options);
-    int rc = efa_options_parse(&c.options, kind->options, e->error, sizeof e->error);
-    return rc ? rc : efa_open(&e->fabric, &c, e->error, sizeof e->error);
-#else
-    return mk_fail(-ENODEV, e->error, sizeof e->error,
-                   "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
-#endif
-}
-
 int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
                     const struct fabric_kind *kind)
 {
     struct nic_request request = {
         .names = nic, .efa = kind->efa, .rails = kind->rails, .local_rank = rank, .local_ranks = 2};
+    struct nic_choice choice;
     memset(e, 0, sizeof *e);
     e->rank = rank;
     e->efa = kind->efa;
     e->timeout_ns = kind->timeout_ns;
-    int rc = nic_choose(&e->choice, &request, e->error, sizeof e->error);
+    int rc = nic_choose(&choice, &request, e->error, sizeof e->error);
     if (rc)
         return rc;
-    nic_choice_words(&e->choice, e->nic, sizeof e->nic);
+    nic_choice_words(&choice, e->nic, sizeof e->nic);
     e->heap_bytes = FABRIC_FLAG_BYTES + kind->data_bytes;
     e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->heap == MAP_FAILED) {
@@ -88,17 +46,20 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
     for (uint64_t i = FABRIC_FLAG_BYTES / 8; i < e->heap_bytes / 8; i++)
         ((uint64_t *)(void *)e->heap)[i] =
             rank ? 0 : i; /* touched, so that no page is first met while time runs */
-    return (kind->efa ? bench_fabric_end_open_efa : bench_fabric_end_open_verbs)(e, 1 - rank, kind);
+    const uint32_t peer = 1 - rank;
+    const struct nic_end end = {
+        .nics = choice,
+        .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
+        .rank = rank,
+        .world = 2,
+        .peers = &peer,
+        .peer_count = 1};
+    return nic_end_open(&e->fabric, &end, kind->efa, kind->options, e->error, sizeof e->error);
 }
 
 void fabric_end_describe(const struct fabric_end *e, char *text, size_t size)
 {
-#ifdef MK_HAVE_EFA
-    if (e->efa)
-        efa_describe(e->fabric, text, size);
-    else
-#endif
-        verbs_rc_describe(e->fabric, text, size);
+    e->fabric->ops->describe(e->fabric, text, size);
     mk_append(text, size, "%s", strchr(e->nic, ' ') ? strchr(e->nic, ' ') : "");
 }
 

@@ -2,6 +2,7 @@
  * bandwidth with a window of puts under way, latency as half of a ping-pong. A put is the data and
  * its flag. */
 #include "experiments/bench/bench_fabric.h"
+#include "core/scoped.h"
 #include "core/sorted.h"
 #include "core/sentence.h"
 
@@ -122,7 +123,7 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32
                       struct bandwidth_result *out)
 {
     uint64_t n = t->iterations;
-    uint64_t *times = calloc(2 * n, sizeof *times);
+    MK_FREED uint64_t *times = calloc(2 * n, sizeof *times);
     if (!times)
         return mk_fail(-ENOMEM, e->error, sizeof e->error, "no memory for %lu times", n);
     int rc = bench_fabric_measure_run_puts(e, t, depth, times, times + n);
@@ -135,7 +136,6 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32
         out->average = out->rate * (double)t->bytes;
         out->peak = peak * (double)t->bytes;
     }
-    free(times);
     return rc;
 }
 
@@ -282,7 +282,7 @@ int measure_latency(struct fabric_end *e, const struct wire_message *t, struct l
 {
     enum { WARM_UP = 20 };
     uint64_t n = t->iterations + WARM_UP;
-    double *us = e->rank ? NULL : calloc(t->iterations, sizeof *us);
+    MK_FREED double *us = e->rank ? NULL : calloc(t->iterations, sizeof *us);
     int rc = e->rank || us ? 0 : -ENOMEM;
     e->started = e->completed = 0;
     for (uint64_t i = 0; i < n && !rc; i++) {
@@ -308,6 +308,5 @@ int measure_latency(struct fabric_end *e, const struct wire_message *t, struct l
         out->iterations = t->iterations;
         bench_fabric_measure_summarise(us, t->iterations, out);
     }
-    free(us);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "experiments/common/commands.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -149,7 +150,7 @@ static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
 {
     struct bench *b = u->bench;
     uint32_t room = GPU_TURNS * b->gpu.launches, *counts = row->counts;
-    float *times = calloc((size_t)BENCH_WHATS * room, sizeof *times);
+    MK_FREED float *times = calloc((size_t)BENCH_WHATS * room, sizeof *times);
     int result = times ? 0 : gpu_say(&b->gpu, -ENOMEM, "no memory for times");
     for (uint32_t t = 0; t < GPU_TURNS && !result; t++)
         for (int what = 0; what < BENCH_TORCH && !result; what++) {
@@ -171,7 +172,6 @@ static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
     }
     for (int what = 0; what < BENCH_WHATS && !result; what++)
         row->times[what] = gpu_time_of(times + (size_t)what * room, counts[what]);
-    free(times);
     return result;
 }
 
@@ -260,7 +260,7 @@ static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench
 static int bench_gpu_join(struct bench *b, struct bench_gpu_row *row)
 {
     uint32_t world = b->gpu.job->identity.world;
-    struct bench_gpu_row *all = calloc(world, sizeof *all);
+    MK_FREED struct bench_gpu_row *all = calloc(world, sizeof *all);
     int result = all ? bootstrap_allgather(b->gpu.comm->bootstrap, row, all, sizeof *row) : -ENOMEM;
     row->check = (struct gpu_check){0};
     for (uint32_t i = 0; i < world && !result; i++) {
@@ -272,7 +272,6 @@ static int bench_gpu_join(struct bench *b, struct bench_gpu_row *row)
         row->check.wrong += all[i].check.wrong;
         row->check.launches += all[i].check.launches;
     }
-    free(all);
     if (!result && row->samples) { /* all ranks were asked for them */
         size_t bytes = (size_t)BENCH_WHATS * row->room * sizeof *row->samples;
         float *joined = calloc(world, bytes);
@@ -288,7 +287,7 @@ static int bench_gpu_join(struct bench *b, struct bench_gpu_row *row)
 static int bench_gpu_open_nccl(struct bench *b)
 {
     char why[256];
-    struct baseline_nccl_id mine = {{0}}, *all;
+    struct baseline_nccl_id mine = {{0}};
     const struct run_identity *me = &b->gpu.job->identity;
     int result = 0;
     if (baseline_nccl_open(&b->nccl, why, sizeof why)) {
@@ -297,13 +296,12 @@ static int bench_gpu_open_nccl(struct bench *b)
     }
     if (b->nccl && me->rank == 0)
         result = baseline_nccl_make_id(b->nccl, &mine);
-    all = calloc(me->world, sizeof *all);
+    MK_FREED struct baseline_nccl_id *all = calloc(me->world, sizeof *all);
     if (!result)
         result =
             all ? bootstrap_allgather(b->gpu.comm->bootstrap, &mine, all, sizeof mine) : -ENOMEM;
     if (!result && b->nccl)
         result = baseline_nccl_join(b->nccl, &all[0], (int)me->rank, (int)me->world);
-    free(all);
     return result ? gpu_say(&b->gpu, result, "the baselines cannot start") : 0;
 }
 

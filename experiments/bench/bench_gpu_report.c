@@ -290,10 +290,7 @@ static void bench_gpu_report_fill_row(struct csv_table *csv, const struct run_jo
 static int bench_gpu_report_write_csv(const struct run_job *job, const struct bench_gpu_row *rows,
                                       uint32_t count)
 {
-    struct csv_table csv;
-    int rc = csv_open(&csv);
-    if (rc)
-        return rc;
+    struct csv_table csv = {.count = 0};
     for (uint32_t i = 0; i < count; i++)
         bench_gpu_report_fill_row(&csv, job, &rows[i]);
     return csv_end(&csv, job->options.csv, job->options.append);
@@ -301,10 +298,8 @@ static int bench_gpu_report_write_csv(const struct run_job *job, const struct be
 
 int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
 {
-    struct csv_table csv;
+    struct csv_table csv = {.count = 0};
     struct bench_gpu_row row = {.problem = job->problem};
-    if (csv_open(&csv))
-        return -ENOMEM;
     bench_gpu_report_fill_row(&csv, job, &row);
     return csv_check_append(&csv, job->options.csv, error, size);
 }

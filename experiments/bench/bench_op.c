@@ -26,21 +26,19 @@ static const struct option_spec specs[] = {
      "cuBLAS (attention: cuDNN; MoE: PyTorch's grouped products) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(traced), NULL,
-     "turns tracing on to show what it costs; stores nothing (cuda)", .group = LAUNCHES},
+     "turns tracing on to show what it costs; stores nothing (cuda)"},
     {"why", OPTION_FLAG, AT(why), NULL,
      "traces a few launches after the timed ones and splits the median one's time into the parts of "
      "`mkernel trace why`", .group = RESULTS},
+    {"csv", OPTION_TEXT, AT(csv), "FILE",
+     "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095},
+    {"append", OPTION_FLAG, AT(append), NULL, "adds the rows to an existing CSV of the same columns"},
     {"c-elsewhere", OPTION_FLAG, AT(c_elsewhere), NULL,
      "C is outside the symmetric heap: peers send tiles, which are then copied to C. Default: "
      "inside, where peers store to it (cuda, one node). For gemm_ar", .group = PROBLEM},
     {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K",
      "measures several shapes (ring_attention: B,S,H,G,D:...; MoE: T,H,I,E,K:...) in one job, one "
-     "after the other (cuda)", .max = 1023, .group = PROBLEM},
-    {"csv", OPTION_TEXT, AT(csv), "FILE",
-     "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095,
-     .group = RESULTS},
-    {"append", OPTION_FLAG, AT(append), NULL, "adds the rows to an existing CSV of the same columns",
-     .group = RESULTS},
+     "after the other (cuda)", .max = 1023},
 };
 /* clang-format on */
 

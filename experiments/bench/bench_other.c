@@ -7,6 +7,7 @@
 #include "experiments/job/gpu_operands.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -119,7 +120,7 @@ static int bench_other_measure(struct other_bench *a, struct bench_gpu_row *row)
         {BENCH_COMM, BENCH_MOVE, BENCH_LINK, BENCH_PRODUCT, BENCH_FUSED}};
     struct gpu_bench *g = &a->bench->gpu;
     uint32_t room = GPU_TURNS * g->launches, *counts = row->counts;
-    float *times = calloc((size_t)BENCH_WHATS * room, sizeof *times);
+    MK_FREED float *times = calloc((size_t)BENCH_WHATS * room, sizeof *times);
     int result = times ? 0 : gpu_say(g, -ENOMEM, "no memory for times");
     for (uint32_t t = 0; t < GPU_TURNS && !result; t++)
         for (int i = 0; i < WHATS && !result; i++) {
@@ -128,7 +129,6 @@ static int bench_other_measure(struct other_bench *a, struct bench_gpu_row *row)
         }
     for (int what = 0; what < BENCH_WHATS && !result; what++)
         row->times[what] = gpu_time_of(times + (size_t)what * room, counts[what]);
-    free(times);
     return result;
 }
 
@@ -150,13 +150,12 @@ static int bench_other_turn_of_why(void *context, float *times, uint32_t *count)
 static int bench_other_count_rows(const struct other_bench *a, struct bench_gpu_row *row)
 {
     const struct mk_moe *m = &a->operands.job.problem.moe;
-    uint32_t world = a->operands.job.identity.world, *ids = malloc(m->tokens * m->k * sizeof *ids);
-    uint64_t *rows = calloc(world, sizeof *rows), all = 0;
-    if (!ids || !rows) {
-        free(ids);
-        free(rows);
+    uint32_t world = a->operands.job.identity.world;
+    MK_FREED uint32_t *ids = malloc(m->tokens * m->k * sizeof *ids);
+    MK_FREED uint64_t *rows = calloc(world, sizeof *rows);
+    uint64_t all = 0;
+    if (!ids || !rows)
         return gpu_say(&a->bench->gpu, -ENOMEM, "no memory for the experts of tokens");
-    }
     for (uint32_t rank = 0; rank < world; rank++) {
         run_data_kept_ids(&a->operands.data, rank, 1, ids);
         for (uint64_t i = 0; i < m->tokens * m->k; i++)
@@ -169,8 +168,6 @@ static int bench_other_count_rows(const struct other_bench *a, struct bench_gpu_
     }
     row->flop *= (double)all / (double)(world * m->tokens * m->k);
     row->rows = (double)all / world;
-    free(ids);
-    free(rows);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* `mkernel bench ring`: commands per second from one producer thread through a command ring to the
  * proxy, over a fabric that takes every put and completes it at once. */
 #include "experiments/bench/bench.h"
+#include "core/scoped.h"
 #include "core/sorted.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/command_says.h"
@@ -105,8 +106,8 @@ static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capac
     FILE *table_out = output_table(quiet, json, NULL);
     int status = STATUS_FAILED, job_failed = 0;
     double rates[ROUNDS_MAX];
-    struct null_fabric *fabric = calloc(1, sizeof *fabric);
-    struct mk_ring *ring =
+    MK_FREED struct null_fabric *fabric = calloc(1, sizeof *fabric);
+    MK_FREED struct mk_ring *ring =
         aligned_alloc(MK_CACHE_LINE, mk_round_up(mk_ring_bytes(capacity), MK_CACHE_LINE));
     struct proxy *proxy = NULL;
     struct result_file file = {.out = NULL};
@@ -168,8 +169,6 @@ done:
         fprintf(stderr, "mkernel bench ring: cannot write %s: %s\n", json, strerror(-written));
         status = STATUS_FAILED;
     }
-    free(ring);
-    free(fabric);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* PyTorch's fused operator beside ours: run by the parent before the ranks start, so that both have
  * the GPUs alone. */
 #include "experiments/bench/bench_gpu.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/baselines/script.h"
@@ -52,7 +53,7 @@ void bench_torch_read(struct bench_gpu_row *rows, uint32_t count)
                  {"back", BENCH_BACK},
                  {"context_parallel", BENCH_TORCH}};
     const char *path = getenv("MKERNEL_BENCH_TORCH");
-    FILE *f = path ? fopen(path, "re") : NULL;
+    MK_CLOSED FILE *f = path ? fopen(path, "re") : NULL;
     char line[256], word[32];
     struct gpu_time time;
     while (f && fgets(line, sizeof line, f))
@@ -61,21 +62,17 @@ void bench_torch_read(struct bench_gpu_row *rows, uint32_t count)
                 for (size_t w = 0; w < sizeof words / sizeof *words; w++)
                     if (!strcmp(word, words[w].word))
                         rows[i].times[words[w].what] = time;
-    if (f)
-        fclose(f);
 }
 
 /* What the script could not do for a shape it says in lines of its own: "# 4,1536,16,16,128: why".
  */
 static void bench_torch_tell(const char *out)
 {
-    FILE *f = fopen(out, "re");
+    MK_CLOSED FILE *f = fopen(out, "re");
     char line[512];
     while (f && fgets(line, sizeof line, f))
         if (!strncmp(line, "# ", 2))
             fprintf(stderr, "mkernel bench: PyTorch, %s", line + 2);
-    if (f)
-        fclose(f);
 }
 
 int bench_torch(const struct run_job *job, const char *out, char *error, size_t size)

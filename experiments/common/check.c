@@ -2,6 +2,7 @@
 #include "experiments/common/spawn.h"
 #include "core/epilogue.h"
 #include "core/half.h"
+#include "core/scoped.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -118,18 +119,15 @@ static void check_element(const struct check_gemm *g, const struct panel *p, uin
     double value = (double)mk_half_to_float(g->element, g->c[row * across + col]),
            off = fabs(value - reference);
     const double unit = check_unit(g->element);
-    double rounding = (fabs(reference) + (g->residual ? fabs(before) : 0)) * unit +
-                      (1 + g->roundings) * slope * check_step(g->element);
-    double share;
-    if (off <= rounding) {
-        share = rounding > 0 ? off / rounding : 0;
-    } else {
-        double bound = rounding + check_sums(g, p, row, panel_row, col, activated, through, 0);
+    double bound = (fabs(reference) + (g->residual ? fabs(before) : 0)) * unit +
+                   (1 + g->roundings) * slope * check_step(g->element);
+    if (!(off <= bound)) {
+        const double rounding = bound;
+        bound += check_sums(g, p, row, panel_row, col, activated, through, 0);
         if (off <= bound && !g->roundings)
             bound = rounding + check_sums(g, p, row, panel_row, col, activated, through, 1);
-        share = bound > 0 ? off / bound : INFINITY;
     }
-    check_add(r, row, col, value, reference, share);
+    check_within(r, row, col, value, reference, bound);
 }
 
 static void check_multiply(const struct check_gemm *g, const struct panel *p, uint64_t rows)
@@ -177,49 +175,36 @@ static void check_norms(const struct check_gemm *g, const struct panel *p, uint6
 int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
                struct check_result *result)
 {
-    struct panel p = {.wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP};
+    const int wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP;
     struct check_result mine = {.frobenius = (g->frobenius > 0 ? g->frobenius
                                               : g->residual    ? CHECK_TWICE
                                                                : CHECK_FROBENIUS) *
                                              check_share(g->element)};
     uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS,
-             size = p.wide ? sizeof(double) : sizeof(float),
+             size = wide ? sizeof(double) : sizeof(float),
              across = epilogue_columns(g->epilogue, g->n);
-    double work = 0;
-    int status = -ENOMEM;
-    p.a = malloc(panel_rows * g->k * size);
-    p.b = malloc(g->k * g->n * size);
-    p.c = malloc(panel_rows * g->n * size);
-    p.row_norm = malloc(panel_rows * sizeof(double));
-    p.col_norm = malloc(g->n * sizeof(double));
-    if (!p.a || !p.b || !p.c || !p.row_norm || !p.col_norm)
-        goto out;
-    check_widen(p.b, g->element, g->b, g->b_wide, 0, g->k * g->n, p.wide);
-    for (uint64_t first = 0; first < g->m; first += panel_rows) {
+    MK_FREED void *a = malloc(panel_rows * g->k * size), *b = malloc(g->k * g->n * size),
+                  *c = malloc(panel_rows * g->n * size);
+    MK_FREED double *row_norm = malloc(panel_rows * sizeof *row_norm),
+                    *col_norm = malloc(g->n * sizeof *col_norm);
+    const struct panel p = {wide, a, b, c, row_norm, col_norm};
+    double done = 0;
+    int status = a && b && c && row_norm && col_norm ? 0 : -ENOMEM;
+    if (!status)
+        check_widen(b, g->element, g->b, g->b_wide, 0, g->k * g->n, wide);
+    for (uint64_t first = 0; first < g->m && !status; first += panel_rows) {
         uint64_t rows = g->m - first < panel_rows ? g->m - first : panel_rows;
-        check_widen(p.a, g->element, g->a, g->a_wide, first * g->k, rows * g->k, p.wide);
+        check_widen(a, g->element, g->a, g->a_wide, first * g->k, rows * g->k, wide);
         check_norms(g, &p, first, rows);
         check_multiply(g, &p, rows);
         for (uint64_t i = 0; i < rows; i++, spawn_beat())
             for (uint64_t j = 0; j < across; j++)
-                check_element(g, &p, first + i, i, j, check_at(p.c, i * g->n + j, p.wide),
-                              check_at(p.c, (i + 1) * g->n - across + j, p.wide), &mine);
-        work += 2.0 * (double)rows * (double)g->n * (double)g->k;
-        if (pace && work >= pace->flop) {
-            work = 0;
-            status = pace->meet(pace->context);
-            if (status)
-                goto out;
-        }
+                check_element(g, &p, first + i, i, j, check_at(c, i * g->n + j, wide),
+                              check_at(c, (i + 1) * g->n - across + j, wide), &mine);
+        status = check_meet(pace, 2.0 * (double)rows * (double)g->n * (double)g->k, &done);
     }
-    check_join(result, &mine);
-    status = 0;
-out:
-    free(p.a);
-    free(p.b);
-    free(p.c);
-    free(p.row_norm);
-    free(p.col_norm);
+    if (!status)
+        check_join(result, &mine);
     return status;
 }
 
@@ -240,11 +225,7 @@ void check_norm(const struct check_norm *n, struct check_result *result)
                          bound = fabs(reference) *
                                      (check_unit(n->element) + ((double)n->n + 8) * 0x1p-24) +
                                  check_step(n->element);
-            const double off = fabs(value - reference);
-            check_add(result, row, col, value, reference,
-                      bound > 0 ? off / bound
-                      : off > 0 ? INFINITY
-                                : 0);
+            check_within(result, row, col, value, reference, bound);
         }
     }
 }

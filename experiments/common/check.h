@@ -107,6 +107,14 @@ MK_PURE void check_add(struct check_result *r, uint64_t row, uint64_t col, doubl
     }
 }
 
+/* Adds one element that may be `bound` off its reference. */
+MK_PURE void check_within(struct check_result *r, uint64_t row, uint64_t col, double value,
+                          double reference, double bound)
+{
+    const double off = fabs(value - reference);
+    check_add(r, row, col, value, reference, off == 0 ? 0 : bound > 0 ? off / bound : INFINITY);
+}
+
 /* Adds `other` to `result`. */
 MK_PURE void check_join(struct check_result *result, const struct check_result *other)
 {
@@ -128,6 +136,17 @@ struct check_pace {
     int (*meet)(void *context); /* 0 or -errno, which ends the check */
     void *context;
 };
+
+/* Adds `work` to what was done since the last meeting, and meets where it is time to. 0 or what meet
+ * returned. */
+static inline int check_meet(const struct check_pace *pace, double work, double *done)
+{
+    *done += work;
+    if (!pace || *done < pace->flop)
+        return 0;
+    *done = 0;
+    return pace->meet(pace->context);
+}
 
 /* Checks and adds to *result (zeroed by the caller at first). `pace` may be NULL. 0, -ENOMEM, or
  * what meet returned. */

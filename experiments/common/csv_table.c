@@ -1,4 +1,5 @@
 #include "experiments/common/csv_table.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/result_file.h"
 
@@ -11,17 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int csv_open(struct csv_table *t)
-{
-    *t = (struct csv_table){.count = 0};
-    t->names = open_memstream(&t->header, &t->header_bytes);
-    t->cells = open_memstream(&t->rows, &t->rows_bytes);
-    if (t->names && t->cells)
-        return 0;
-    csv_free(t);
-    return -ENOMEM;
-}
-
 void csv_free(struct csv_table *t)
 {
     if (t->names)
@@ -33,25 +23,40 @@ void csv_free(struct csv_table *t)
     *t = (struct csv_table){.count = 0};
 }
 
+/* Not where there was no memory, which is told in the end. */
+static int csv_table_is_open(const struct csv_table *t)
+{
+    return t->names && t->cells;
+}
+
 void csv_row(struct csv_table *t)
 {
-    if (t->count++)
+    if (!t->count) {
+        t->names = open_memstream(&t->header, &t->header_bytes);
+        t->cells = open_memstream(&t->rows, &t->rows_bytes);
+    } else if (csv_table_is_open(t)) {
         fputc('\n', t->cells);
+    }
+    t->count++;
     t->columns = 0;
 }
 
-/* Begins a cell: writes its column's name and what stands between cells. */
-static void csv_table_next_cell(struct csv_table *t, const char *name)
+/* Begins a cell: writes its column's name and what stands between cells. Whether it can be. */
+static int csv_table_next_cell(struct csv_table *t, const char *name)
 {
+    if (!csv_table_is_open(t))
+        return 0;
     if (t->count == 1)
         fprintf(t->names, "%s%s", t->columns ? "," : "", name);
     if (t->columns++)
         fputc(',', t->cells);
+    return 1;
 }
 
 void csv_text(struct csv_table *t, const char *name, const char *text)
 {
-    csv_table_next_cell(t, name);
+    if (!csv_table_next_cell(t, name))
+        return;
     text = text ? text : "";
     if (!text[strcspn(text, ",\"\r\n")]) {
         fputs(text, t->cells);
@@ -65,20 +70,21 @@ void csv_text(struct csv_table *t, const char *name, const char *text)
 
 void csv_whole(struct csv_table *t, const char *name, uint64_t value)
 {
-    csv_table_next_cell(t, name);
-    fprintf(t->cells, "%lu", value);
+    if (csv_table_next_cell(t, name))
+        fprintf(t->cells, "%lu", value);
 }
 
 void csv_number(struct csv_table *t, const char *name, const char *format, double value)
 {
-    csv_table_next_cell(t, name);
-    if (isfinite(value))
+    if (csv_table_next_cell(t, name) && isfinite(value))
         fprintf(t->cells, format, value);
 }
 
 /* t->header and t->rows are all that was written. 0 or -ENOMEM. */
 static int csv_table_flush(struct csv_table *t)
 {
+    if (!csv_table_is_open(t))
+        return -ENOMEM;
     return fflush(t->names) | fflush(t->cells) | ferror(t->names) | ferror(t->cells) ? -ENOMEM : 0;
 }
 
@@ -88,7 +94,7 @@ static int csv_table_first_line(int fd, char **line)
 {
     size_t room = 0;
     int copy = dup(fd);
-    FILE *f = copy < 0 ? NULL : fdopen(copy, "r");
+    MK_CLOSED FILE *f = copy < 0 ? NULL : fdopen(copy, "r");
     *line = NULL;
     if (!f) {
         if (copy >= 0)
@@ -99,7 +105,6 @@ static int csv_table_first_line(int fd, char **line)
     errno = 0;
     ssize_t length = getline(line, &room, f);
     int rc = length < 0 ? -errno : 0;
-    fclose(f);
     if (length < 0) { /* at the end, too, there may be a buffer */
         free(*line);
         *line = rc ? NULL : strdup("");
@@ -135,7 +140,7 @@ static void csv_table_tell_difference(const char *path, const char *header, cons
 static int csv_table_compare(const char *path, const char *header, char *error, size_t size)
 {
     struct stat s;
-    char *line;
+    MK_FREED char *line = NULL;
     if (stat(path, &s))
         return 0; /* whether it can be made is another question */
     if (!S_ISREG(s.st_mode))
@@ -150,7 +155,6 @@ static int csv_table_compare(const char *path, const char *header, char *error, 
     int same = !*line || !strcmp(line, header);
     if (!same)
         csv_table_tell_difference(path, header, line, error, size);
-    free(line);
     return same ? 0 : -EINVAL;
 }
 
@@ -181,13 +185,13 @@ static int csv_table_write_all(int fd, const char *text, size_t bytes)
 static int csv_table_append_locked(int fd, const char *header, const char *rows, size_t bytes)
 {
     struct stat s;
-    char *line = NULL, last = '\n';
+    MK_FREED char *line = NULL;
+    char last = '\n';
     if (fstat(fd, &s))
         return -errno;
     int rc = csv_table_first_line(fd, &line);
     if (!rc && *line && strcmp(line, header))
         rc = -EEXIST; /* it has become another table since it was looked at */
-    free(line);
     if (!rc && s.st_size && pread(fd, &last, 1, s.st_size - 1) != 1)
         rc = -EIO;
     if (rc)

@@ -13,11 +13,11 @@ struct csv_table {
     uint32_t count, columns; /* rows; cells of the last */
 };
 
-/* 0 or -ENOMEM; nothing is open then. */
-int csv_open(struct csv_table *t);
+/* A table begins with zeros, and lives until csv_free or what says so. */
 void csv_free(struct csv_table *t);
 
-/* Begins a row. All have the same columns: the first makes the header. */
+/* Begins a row. All have the same columns: the first makes the header. Memory that is not there is
+ * an error of what writes the table. */
 void csv_row(struct csv_table *t);
 
 /* A cell each. Text is quoted where it has to be; NULL, and a number that is not finite, is an

@@ -1,4 +1,5 @@
 #include "experiments/common/hosts.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/unfinished.h"
 
@@ -24,7 +25,7 @@
 int hosts_read(struct host_list *out, const char *path, char *error, size_t size)
 {
     char line[512], name[256], rest[256];
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     int number = 0, rc = 0;
     memset(out, 0, sizeof *out);
     if (!f)
@@ -55,7 +56,6 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
             out->slots = slots;
         }
     }
-    fclose(f);
     if (!rc && !out->count)
         rc = mk_fail(-EINVAL, error, size, "--hosts %s names no host", path);
     return rc;
@@ -249,20 +249,17 @@ static int hosts_wait(struct crowd *c, const sigset_t *watched, char *error, siz
 int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, char *error,
               size_t size)
 {
-    struct crowd c = {.hosts = hosts, .world = hosts->count * hosts->slots};
+    const uint32_t world = hosts->count * hosts->slots;
+    MK_FREED pid_t *pids = calloc(world, sizeof *pids);
+    MK_FREED int *inputs = calloc(world, sizeof *inputs);
+    struct crowd c = {.hosts = hosts, .world = world, .pids = pids, .inputs = inputs};
     unsigned char bits[16];
     char token[33], address[256];
     sigset_t watched;
     *stopped = 0;
     error[0] = '\0';
-    c.pids = calloc(c.world, sizeof *c.pids);
-    c.inputs = calloc(c.world, sizeof *c.inputs);
-    if (!c.pids || !c.inputs || getrandom(bits, sizeof bits, 0) != sizeof bits) {
-        snprintf(error, size, "no memory for %u ranks", c.world);
-        free(c.pids);
-        free(c.inputs);
-        return 3;
-    }
+    if (!pids || !inputs || getrandom(bits, sizeof bits, 0) != sizeof bits)
+        return mk_fail(3, error, size, "no memory for %u ranks", world);
     for (size_t i = 0; i < sizeof bits; i++)
         snprintf(token + 2 * i, 3, "%02x", bits[i]);
     uint16_t port = (uint16_t)(20000 + (bits[0] << 8 | bits[1]) % 10000);
@@ -272,11 +269,10 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
     sigprocmask(SIG_BLOCK, &watched, NULL);
     signal(SIGPIPE, SIG_IGN);
     for (uint32_t i = 0; i < c.world; i++) {
-        char *script = hosts_script(hosts, i, address, port, argv);
+        MK_FREED char *script = hosts_script(hosts, i, address, port, argv);
         c.inputs[i] = -1;
         c.pids[i] =
             script ? hosts_start(hosts->names[i / hosts->slots], script, token, &c.inputs[i]) : -1;
-        free(script);
         if (c.pids[i] < 0) {
             c.pids[i] = 0;
             c.status = 3;
@@ -290,7 +286,5 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
     }
     *stopped = hosts_wait(&c, &watched, error, size);
     hosts_end(&c);
-    free(c.pids);
-    free(c.inputs);
     return *stopped ? 3 : c.status;
 }

@@ -1,5 +1,6 @@
 #include "experiments/common/memory_need.h"
 #include "core/ops/op.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -37,11 +38,9 @@ int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, s
     /* the kernel's default; libraries, heaps and rings */
     unsigned long long most = 65530, others = 1024;
     uint64_t ctas = mk_total_ctas(&plan->problem.tuning.split);
-    FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+    MK_CLOSED FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
     if (f && fscanf(f, "%llu", &most) != 1)
         most = 65530;
-    if (f)
-        fclose(f);
     if (2 * ctas * ranks + others <= most)
         return 0;
     return mk_fail(

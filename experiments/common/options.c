@@ -302,9 +302,16 @@ static void options_print_option(FILE *out, const struct option_spec *s)
     options_print_wrapped(out, s->help, 26, 104);
 }
 
-static int options_same_group(const struct option_spec *a, const struct option_spec *b)
+const char *options_group(const struct option_table *table, size_t i)
 {
-    return a->group && b->group ? !strcmp(a->group, b->group) : a->group == b->group;
+    while (i && !table->specs[i].group)
+        i--;
+    return table->specs[i].group;
+}
+
+static int options_are_one(const char *group, const char *other)
+{
+    return group && other ? !strcmp(group, other) : group == other;
 }
 
 void options_help(const struct option_table *table, FILE *out)
@@ -312,12 +319,13 @@ void options_help(const struct option_table *table, FILE *out)
     uint64_t printed = 0;
     fprintf(out, "usage: mkernel %s\n\n%s\n\n", table->usage, table->about);
     for (size_t i = 0; i < table->count; i++) { /* groups in the order in which they first appear */
+        const char *group = options_group(table, i);
         if (printed >> i & 1)
             continue;
-        if (table->specs[i].group)
-            fprintf(out, "%s%s\n", i ? "\n" : "", table->specs[i].group);
+        if (group)
+            fprintf(out, "%s%s\n", i ? "\n" : "", group);
         for (size_t j = i; j < table->count; j++)
-            if (options_same_group(&table->specs[i], &table->specs[j])) {
+            if (options_are_one(group, options_group(table, j))) {
                 options_print_option(out, &table->specs[j]);
                 printed |= (uint64_t)1 << j;
             }

@@ -38,7 +38,9 @@ struct option_spec {
      * argument */
     int bare;
     uint32_t contexts; /* what takes it: bits of the caller's choice; 0: everything */
-    const char *group; /* the heading in the help under which it stands with others; NULL: none */
+    /* the heading in the help under which it stands with others; NULL: that of the option before it
+     * in the table, of the first none */
+    const char *group;
 };
 
 /* What --quiet says where a result may take standard output. */
@@ -78,6 +80,9 @@ int options_check(const struct option_table *table, const struct options_found *
 /* Whether option `name` was given. The name must be in the table. */
 int options_given(const struct option_table *table, const struct options_found *found,
                   const char *name);
+
+/* The heading of option `i`; NULL: none. */
+const char *options_group(const struct option_table *table, size_t i);
 
 void options_help(const struct option_table *table, FILE *out);
 

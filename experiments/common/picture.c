@@ -1,4 +1,5 @@
 #include "experiments/common/picture.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/gnuplot.h"
 #include "experiments/common/trace_output.h"
@@ -33,7 +34,7 @@ int picture_draw(const char *path,
 {
     struct trace_output o;
     int fd = memfd_create("plot", 0); /* gnuplot opens it by its number */
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    MK_CLOSED FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     if (!f) {
         snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
         if (fd >= 0)
@@ -49,6 +50,5 @@ int picture_draw(const char *path,
         rc = gnuplot_run(fd, o.out, path, error, size);
         rc = trace_output_close(&o, rc, error, size);
     }
-    fclose(f);
     return rc;
 }

@@ -1,5 +1,6 @@
 /* The parent starts its ranks. */
 #include "experiments/common/spawn_internal.h"
+#include "core/scoped.h"
 #include "experiments/common/unfinished.h"
 
 #include <arpa/inet.h>
@@ -120,8 +121,17 @@ static void spawn_close_fd(int *fd)
 int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_end *ends,
                 struct spawn_how *how)
 {
-    struct spawn_job j = {
-        .world = world, .ends = ends, .timeout_ns = timeout_ns, .signals = -1, .how = how};
+    MK_FREED pid_t *pids = calloc(world, sizeof *pids);
+    MK_FREED uint64_t *beats = calloc(world, sizeof *beats);
+    MK_FREED uint64_t *reported_at = calloc(world, sizeof *reported_at);
+    struct spawn_job j = {.world = world,
+                          .ends = ends,
+                          .timeout_ns = timeout_ns,
+                          .signals = -1,
+                          .how = how,
+                          .pids = pids,
+                          .beats = beats,
+                          .reported_at = reported_at};
     struct spawn_identity who = {.world = world, .listen_fd = -1};
     sigset_t watched, old;
     int pipes[2] = {-1, -1}, words_fd = -1;
@@ -132,11 +142,8 @@ int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_e
     sigaddset(&watched, SIGCHLD);
     sigprocmask(SIG_BLOCK, &watched, &old);
 
-    j.pids = calloc(world, sizeof *j.pids);
-    j.beats = calloc(world, sizeof *j.beats);
-    j.reported_at = calloc(world, sizeof *j.reported_at);
-    int result = j.pids && j.beats && j.reported_at ? spawn_make_token(who.token, sizeof who.token)
-                                                    : -ENOMEM;
+    int result =
+        pids && beats && reported_at ? spawn_make_token(who.token, sizeof who.token) : -ENOMEM;
     if (result)
         goto out;
     words_fd = spawn_share_words(&j);
@@ -161,9 +168,6 @@ out:
     spawn_close_fd(&j.signals);
     if (j.words)
         munmap((void *)(uintptr_t)j.words, SPAWN_WORDS_BYTES);
-    free(j.pids);
-    free(j.beats);
-    free(j.reported_at);
     sigprocmask(SIG_SETMASK, &old, NULL);
     return result;
 }

@@ -1,4 +1,5 @@
 #include "experiments/common/trace_output.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,10 +21,8 @@ int trace_output_check(const char *path, char *error, size_t size)
     int rc = output_check("--out", path, OUTPUT_WRITTEN, error, size);
     if (rc || !output_replaceable(path))
         return rc;
-    char *target = realpath(path, NULL);
-    rc = output_check("--out", target ? target : path, OUTPUT_REPLACED, error, size);
-    free(target);
-    return rc;
+    MK_FREED char *target = realpath(path, NULL);
+    return output_check("--out", target ? target : path, OUTPUT_REPLACED, error, size);
 }
 
 /* Makes a file beside `path`, or beside what that is a link to. 0 or -errno. */
@@ -97,13 +96,11 @@ static void trace_output_forget(struct trace_output *o)
 
 static int trace_output_open_direct(struct trace_output *o, const char *path)
 {
-    FILE *f = path ? output_open(path) : NULL;
+    MK_CLOSED FILE *f = path ? output_open(path) : NULL;
     if (path && !f)
         return -errno;
     fflush(stdout);
     o->fd = dup(f ? fileno(f) : STDOUT_FILENO);
-    if (f)
-        fclose(f);
     return o->fd < 0 ? -errno : 0;
 }
 

@@ -9,6 +9,7 @@
 #include "experiments/common/options.h"
 #include "backends/nic.h"
 #include "core/gpus.h"
+#include "core/scoped.h"
 
 #include <dirent.h>
 #include <net/if.h>
@@ -45,7 +46,7 @@ static void info_show_machine(void)
 {
     struct utsname u;
     char model[128] = "unknown CPU", line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
+    MK_CLOSED FILE *f = fopen("/proc/cpuinfo", "r");
     while (f && fgets(line, sizeof line, f)) {
         if (strncmp(line, "model name", 10) || !strchr(line, ':'))
             continue;
@@ -53,8 +54,6 @@ static void info_show_machine(void)
         model[strcspn(model, "\n")] = 0;
         break;
     }
-    if (f)
-        fclose(f);
     uname(&u);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     printf("machine   %ld cores (%s), %.1f GB, %s %s\n", sysconf(_SC_NPROCESSORS_ONLN), model,
@@ -181,11 +180,9 @@ static int info_is_ubuntu(void)
 {
     char line[128];
     int found = 0;
-    FILE *f = fopen("/etc/os-release", "r");
+    MK_CLOSED FILE *f = fopen("/etc/os-release", "r");
     while (f && fgets(line, sizeof line, f))
         found |= !strcmp(line, "ID=ubuntu\n");
-    if (f)
-        fclose(f);
     return found;
 }
 
@@ -194,11 +191,9 @@ static unsigned info_net_fact(const char *device, const char *file)
 {
     char path[320], text[32] = "";
     snprintf(path, sizeof path, "/sys/class/net/%s/%s", device, file);
-    FILE *f = fopen(path, "r");
+    MK_CLOSED FILE *f = fopen(path, "r");
     if (f && !fgets(text, sizeof text, f))
         text[0] = 0;
-    if (f)
-        fclose(f);
     return (unsigned)strtoul(text, NULL, 0);
 }
 
@@ -208,7 +203,7 @@ static void info_choose_netdev(char *name, size_t size)
 {
     int best = 0;
     snprintf(name, size, "DEV");
-    DIR *d = opendir("/sys/class/net");
+    MK_CLOSED_DIR DIR *d = opendir("/sys/class/net");
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[300];
         unsigned type = info_net_fact(e->d_name, "type"), flags = info_net_fact(e->d_name, "flags");
@@ -219,8 +214,6 @@ static void info_choose_netdev(char *name, size_t size)
             snprintf(name, size, "%.*s", (int)size - 1, e->d_name);
         }
     }
-    if (d)
-        closedir(d);
 }
 
 static void info_show_soft_roce(const struct nic_survey *s, struct advice *a)

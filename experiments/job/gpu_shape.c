@@ -5,6 +5,7 @@
 #include "core/comm.h"
 #include "core/quantize.h"
 #include "core/sentence.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <math.h>
@@ -344,8 +345,7 @@ int gpu_turn(struct gpu_bench *b, int (*launch)(void *context, uint32_t number),
 
 static int gpu_shape_by_size(const void *x, const void *y)
 {
-    float a = *(const float *)x, b = *(const float *)y;
-    return (a > b) - (a < b);
+    return MK_ORDER(*(const float *)x, *(const float *)y);
 }
 
 struct gpu_time gpu_time_of(float *times, uint32_t count)

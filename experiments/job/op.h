@@ -90,10 +90,10 @@ int run_check_gemm(const struct run_data *d, const struct run_checked *it);
 /* Its `make` of A, B and their scales where they are FP8: what they would be in bf16, quantised. */
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
 
-/* ops/gemm.c: rows of numbers of `s` as codes and scales, made by a GPU, which the host would take
- * a second for; either may be NULL. Of MK_SCALE_RECORDS `to` has records. 0 or -errno. */
-int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
-                        enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales);
+/* ops/gemm.c: rows of numbers of `s` as codes and scales; either may be NULL. Of MK_SCALE_RECORDS
+ * `to` has records. 0 or -ENOMEM. */
+int run_quantize(const struct run_data *d, const struct run_source *s, uint64_t rows, uint64_t k,
+                 enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales);
 
 /* ops/moved.c: struct run_op's check of an operator that only moves rows. */
 int run_check_moved(const struct run_data *d, const struct run_checked *it);
@@ -111,8 +111,8 @@ void run_spoil_rows(const struct run_data *d, uint64_t slot, uint32_t argument, 
 struct run_source run_moe_source(const struct run_data *d, uint32_t argument, uint32_t rank,
                                  uint64_t launch);
 
-/* `rows` rows of k numbers of `s` from its number `first` on, as codes and scales, or records;
- * either may be NULL. A rank's tokens as records. 0 or -ENOMEM. */
+/* run_quantize of rows from number `first` of `s` on, whose scales lie as an expert's do. A rank's
+ * tokens as records. 0 or -ENOMEM. */
 int run_moe_quantize(const struct run_data *d, struct run_source s, uint64_t first, uint64_t rows,
                      uint64_t k, enum mk_scaling scaling, uint8_t *to, float *scales);
 int run_moe_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to);

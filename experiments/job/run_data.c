@@ -2,6 +2,7 @@
 #include "experiments/job/op.h"
 #include "core/clock.h"
 #include "core/e4m3.h"
+#include "core/scoped.h"
 #include "experiments/common/inputs.h"
 
 #include <cblas.h>
@@ -276,8 +277,8 @@ double run_data_blas(struct run_data *d, uint64_t slot)
     uint64_t a_count = d->bytes[0] / op_factor_bytes(q), b_count = d->bytes[1] / op_factor_bytes(q);
     int m = (int)q->m, n = (int)q->n, k = (int)q->k;
     double ms = 0;
-    float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(b_count * sizeof *b),
-          *c = malloc(q->m * q->n * sizeof *c);
+    MK_FREED float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(b_count * sizeof *b),
+                   *c = malloc(q->m * q->n * sizeof *c);
     if (a && b && c) {
         for (uint64_t i = 0; i < q->m * q->k; i++) /* a shard is repeated: any A will do */
             a[i] = run_data_number(q, from_a, i % a_count);
@@ -288,9 +289,6 @@ double run_data_blas(struct run_data *d, uint64_t slot)
                     k, 1.0f, a, k, b, q->b_transposed ? k : n, 0.0f, c, n);
         ms = (double)(mk_now_ns() - start) / 1e6;
     }
-    free(a);
-    free(b);
-    free(c);
     return ms;
 }
 

@@ -7,6 +7,7 @@
 #include "core/comm.h"
 #include "core/gpus.h"
 #include "core/ops/op.h"
+#include "core/scoped.h"
 #include "core/tuning.h"
 #include "core/sentence.h"
 #include "sim/emulated.h"
@@ -97,13 +98,12 @@ static int run_job_place_copies(struct run_job *job, char *error, size_t size)
     if (result || !logical)
         return result;
     int32_t *slots; /* the job's until the command ends */
-    double *loads = malloc(logical * sizeof *loads);
+    MK_FREED double *loads = malloc(logical * sizeof *loads);
     if (loads)
         moe_map_skew(job->options.routing == RUN_ROUTING_ONE ? INFINITY : job->skew, logical,
                      loads);
     if (!loads || moe_map_place(&job->map, &slots, &job->problem, loads))
         result = mk_fail(-ENOMEM, error, size, "no memory for copies of experts");
-    free(loads);
     return result;
 }
 

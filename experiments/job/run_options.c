@@ -20,27 +20,28 @@ static const struct option_spec job_specs[] = {
     {"nodes", OPTION_NUMBERS, AT(nodes), "N",
      "number of nodes; one host emulates several. Default 1", 1, MK_MAX_RANKS, .group = MACHINE},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G",
-     "ranks per node. Default: one per GPU here that runs it; on the host 2", 1, MK_MAX_LOCAL,
-     .group = MACHINE},
+     "ranks per node. Default: one per GPU here that runs it; on the host 2", 1, MK_MAX_LOCAL},
     {"exec", OPTION_WORD, AT(exec), "host|cuda|emulated",
      "host: coroutines; cuda: kernels on GPUs; emulated (run only): the kernels on small emulated "
      "GPUs, slowly. Default: cuda if a GPU is found that has a kernel of the op, else host",
-     .words = plan_execs, .word_count = MK_EXECS, .group = MACHINE},
+     .words = plan_execs, .word_count = MK_EXECS},
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa",
      "transport between nodes: verbs RC, or EFA's SRD. Default verbs", .words = fabrics,
-     .word_count = 2, .group = MACHINE},
+     .word_count = 2},
     {"nic", OPTION_TEXT, AT(nic), "soft|NAME,...",
      "NICs to choose from; each rank takes the nearest. Default: all real devices that are up, "
      "else soft, which needs no RDMA hardware",
-     .max = 255, .group = MACHINE},
+     .max = 255},
     {"rails", OPTION_NUMBERS, AT(rails), "N",
      "NICs per rank; a rank's chunks are spread over them. Default: the NICs that each GPU has for "
      "itself",
-     1, NIC_RAILS_MAX, .group = MACHINE},
+     1, NIC_RAILS_MAX},
     {"verbs", OPTION_TEXT, AT(verbs), "KEY=VALUE,...",
      "options of the verbs fabric: timeout, retry, gid_index, mtu, qps, ... (docs/NETWORK.md). "
      "Default: MK_VERBS",
-     .max = 255, .group = MACHINE},
+     .max = 255},
+    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "limit of every wait. Default 10",
+     10000000, 3600000000000ull},
     {"tuning", OPTION_TEXT, AT(tuning), "FILE|none",
      "a file of tuned plans, from which a plan takes its defaults if no option of the plan is "
      "given; none: the formula chooses. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning",
@@ -50,8 +51,6 @@ static const struct option_spec job_specs[] = {
      1000000, .group = LAUNCHES},
     {"seed", OPTION_NUMBERS, AT(seed), "S", "seed of the random inputs. Default 1", 0, UINT64_MAX,
      .group = PROBLEM},
-    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "limit of every wait. Default 10",
-     10000000, 3600000000000ull, .group = MACHINE},
 };
 
 /* What `run` and `bench` take: how it is launched, and where the result goes. */
@@ -63,27 +62,26 @@ static const struct option_spec launch_specs[] = {
     {"skew", OPTION_TEXT, AT(skew), "[zipf:]S|one",
      "tokens choose expert e in proportion to 1/(e+1)^S, 0.01 to 10; one: all the first, as "
      "--routing one. Default: as --routing says",
-     .max = 31, .group = PROBLEM},
+     .max = 31},
     {"tokens-now", OPTION_TEXT, AT(tokens_now), "N[,N...]|random",
      "launches read from memory how many tokens a rank has, T at most: rank R has the (R + L)-th "
      "of "
      "the numbers in launch L, counted from 0 and in turn; random: any, often none. Default: T",
-     .max = 511, .group = PROBLEM},
+     .max = 511},
     {"burst", OPTION_NUMBERS, AT(burst), "N",
      "launches that follow each other without a wait; each has its own operands; in a bench of a "
      "GEMM operator on GPUs they are one CUDA graph, and a time is a launch's share. Default 4 "
      "(run), 1 (bench)",
      1, 4096, .group = LAUNCHES},
     {"warmup", OPTION_NUMBERS, AT(warmup), "N",
-     "launches before the timed ones. Default 1 (run), 5 (bench)", 0, 1000000, .group = LAUNCHES},
+     "launches before the timed ones. Default 1 (run), 5 (bench)", 0, 1000000},
     {"dry-run", OPTION_FLAG, AT(dry_run), NULL,
-     "checks all options, prints the plan, and starts nothing", .group = LAUNCHES},
+     "checks all options, prints the plan, and starts nothing"},
     {"json", OPTION_TEXT, AT(json), "FILE", "writes the result as JSON", .max = 4095,
      .group = RESULTS},
     {"samples", OPTION_FLAG, AT(samples), NULL,
      "with --json: also writes the time of every launch (or burst) of every rank, in the order of "
-     "launches",
-     .group = RESULTS},
+     "launches"},
 };
 
 /* Last among the results. */

@@ -7,6 +7,7 @@
 #include "experiments/common/unfinished.h"
 #include "core/tuning.h"
 #include "core/launcher.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -143,16 +144,14 @@ static int run_join_ends(const struct run_job *job, const struct spawn_end *ends
 static int run_here(struct run_job *job, char **argv)
 {
     uint32_t world = job->identity.world;
-    struct spawn_end *ends = calloc(world, sizeof *ends);
+    MK_FREED struct spawn_end *ends = calloc(world, sizeof *ends);
     char text[256];
     struct spawn_how how = {0};
     int status;
     struct run_live live;
     const struct run_subcommand *sub = job->options.subcommand;
-    if (run_live_open(&live, job, text, sizeof text)) {
-        free(ends);
+    if (run_live_open(&live, job, text, sizeof text))
         return command_refuse(sub->name, "%s", text);
-    }
     run_share_cores(world);
     if (sub->before)
         sub->before(job);
@@ -166,7 +165,6 @@ static int run_here(struct run_job *job, char **argv)
     }
     if (sub->after)
         sub->after();
-    free(ends);
     ending_die(how.interrupted);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "experiments/common/spawn.h"
 #include "core/attention_shards.h"
 #include "core/bf16.h"
+#include "core/scoped.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -65,10 +66,9 @@ static void check_panel(const struct check_attention *c, const struct panel *p, 
     for (uint64_t i = 0; i < rows; i++)
         for (uint64_t j = 0; j < dim; j++) {
             const double value = (double)mk_bf16_to_float(c->o[at + i * pitch + j]),
-                         reference = p->o[i * dim + j], off = fabs(value - reference),
-                         bound = 0x1p-8 * (fabs(reference) + p->size[i * dim + j]);
-            check_add(r, batch * local + first + i, head * dim + j, value, reference,
-                      off == 0 ? 0 : off / bound); /* of zeros alone the bound is 0 */
+                         reference = p->o[i * dim + j];
+            check_within(r, batch * local + first + i, head * dim + j, value, reference,
+                         0x1p-8 * (fabs(reference) + p->size[i * dim + j]));
         }
 }
 
@@ -79,41 +79,30 @@ int check_attention(const struct check_attention *c, const struct check_pace *pa
     struct check_result mine = {.frobenius = CHECK_FAST};
     uint64_t all = t->sequence, local = mk_attention_rows(t, c->world, c->rank), dim = t->head_dim,
              pitch = t->kv_heads * dim;
-    struct panel p = {.q = malloc(PANEL_ROWS * dim * sizeof(double)),
-                      .k = malloc(all * dim * sizeof(double)),
-                      .v = malloc(all * dim * sizeof(double)),
-                      .v_size = malloc(all * dim * sizeof(double)),
-                      .scores = malloc(PANEL_ROWS * all * sizeof(double)),
-                      .o = malloc(PANEL_ROWS * dim * sizeof(double)),
-                      .size = malloc(PANEL_ROWS * dim * sizeof(double))};
+    MK_FREED double *q = malloc(PANEL_ROWS * dim * sizeof *q), *k = malloc(all * dim * sizeof *k),
+                    *v = malloc(all * dim * sizeof *v),
+                    *v_size = malloc(all * dim * sizeof *v_size),
+                    *scores = malloc(PANEL_ROWS * all * sizeof *scores),
+                    *o = malloc(PANEL_ROWS * dim * sizeof *o),
+                    *size = malloc(PANEL_ROWS * dim * sizeof *size);
+    const struct panel p = {q, k, v, v_size, scores, o, size};
     double done = 0;
-    int status = p.q && p.k && p.v && p.v_size && p.scores && p.o && p.size ? 0 : -ENOMEM;
+    int status = q && k && v && v_size && scores && o && size ? 0 : -ENOMEM;
     for (uint64_t i = 0; i < t->batch * t->heads && !status; i++) {
         uint64_t batch = i / t->heads, head = i % t->heads;
         uint64_t at = batch * all * pitch + head / (t->heads / t->kv_heads) * dim;
-        check_attention_widen(p.k, c->k + at, all, dim, pitch);
-        check_attention_widen(p.v, c->v + at, all, dim, pitch);
+        check_attention_widen(k, c->k + at, all, dim, pitch);
+        check_attention_widen(v, c->v + at, all, dim, pitch);
         for (uint64_t j = 0; j < all * dim; j++)
-            p.v_size[j] = fabs(p.v[j]);
+            v_size[j] = fabs(v[j]);
         for (uint64_t first = 0; first < local && !status; first += PANEL_ROWS) {
             check_panel(c, &p, batch, head, first,
                         local - first < PANEL_ROWS ? local - first : PANEL_ROWS, &mine);
             spawn_beat();
-            done += 4.0 * PANEL_ROWS * (double)all * (double)dim;
-            if (pace && done >= pace->flop) { /* the same number of times on every rank */
-                done = 0;
-                status = pace->meet(pace->context);
-            }
+            status = check_meet(pace, 4.0 * PANEL_ROWS * (double)all * (double)dim, &done);
         }
     }
     if (!status)
         check_join(result, &mine);
-    free(p.q);
-    free(p.k);
-    free(p.v);
-    free(p.v_size);
-    free(p.scores);
-    free(p.o);
-    free(p.size);
     return status;
 }

@@ -99,8 +99,7 @@ static __device__ void gemm_judge(struct check_result *r, const struct gemm_tens
         bound += slope * each * product.magnitude * (fabs((double)through) + of_up) +
                  fabs((double)activated) * of_up;
     }
-    double share = off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
-    check_add(r, row, col, value, reference, share);
+    check_within(r, row, col, value, reference, bound);
 }
 
 /* results: one of each block, of the elements that it has made. */

@@ -187,16 +187,12 @@ static void check_moe_ffn_judge(const struct check_moe_ffn *c, const struct pane
 {
     uint64_t h = c->problem.hidden;
     for (uint64_t i = 0; i < (c->problem.tokens - c->behind) * h; i++) {
-        double value = (double)mk_bf16_to_float(c->y[i]), reference = p->y[i],
-               off = fabs(value - reference);
+        double value = (double)mk_bf16_to_float(c->y[i]), reference = p->y[i];
         double bound = p->y_off[i] + (double)(c->problem.k + 1) * FP32 * p->y_size[i];
         if (c->back_fp8)
             bound += check_moe_ffn_links(c) * E4M3_LEAST * check_moe_ffn_largest(p, h, i);
         bound += BF16 * (fabs(reference) + bound);
-        check_add(r, i / h, i % h, value, reference,
-                  bound > 0 ? off / bound
-                  : off > 0 ? INFINITY
-                            : 0);
+        check_within(r, i / h, i % h, value, reference, bound);
     }
 }
 
@@ -254,12 +250,9 @@ int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,
     int status = check_moe_ffn_open_panel(&p, m);
     for (uint32_t expert = 0; expert < m->experts && !status; expert++) {
         check_moe_ffn_add_expert(c, &p, expert);
-        done += 8.0 * (double)m->tokens * (double)m->hidden *
-                (double)m->inner; /* at most: as often on every rank */
-        if (pace && done >= pace->flop) {
-            done = 0;
-            status = pace->meet(pace->context);
-        }
+        /* at most: as often on every rank */
+        status =
+            check_meet(pace, 8.0 * (double)m->tokens * (double)m->hidden * (double)m->inner, &done);
     }
     if (!status) {
         check_moe_ffn_judge(c, &p, &mine);

@@ -1,9 +1,11 @@
 /* Is what a GEMM operator ended with right? By another path than the executor's: whole matrices,
  * from inputs made anew. */
 #include "experiments/ops/check_gemm_gpu.h"
+#include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "core/epilogue.h"
 #include "core/quantize.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -70,8 +72,9 @@ static int gemm_check_gpu(const struct run_data *d, const struct run_checked *it
 /* ---- FP8 ---- */
 
 #ifdef MK_HAVE_CUDA
-int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
-                        enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
+/* The host would take a second for it. 0 or -errno. */
+static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
+                                enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
 {
     const uint64_t blocks = mk_ceil_div(k, MK_SCALE_BLOCK),
                    count = scaling == MK_SCALE_128X128 ? mk_ceil_div(rows, MK_SCALE_BLOCK) * pitch
@@ -97,12 +100,36 @@ int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
     return result;
 }
 #else
-int run_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
-                        enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
+static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint64_t k,
+                                enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
 {
     return -ENODEV;
 }
 #endif
+
+/* The host's part in pieces that share no scale. */
+int run_quantize(const struct run_data *d, const struct run_source *s, uint64_t rows, uint64_t k,
+                 enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
+{
+    const uint64_t bytes = scaling == MK_SCALE_RECORDS ? quantize_record(k) : k,
+                   step = scaling == MK_SCALE_1X128 ? MK_SCALE_BLOCK : pitch;
+    if (d->cuda && !gemm_quantize_on_gpu(s, rows, k, scaling, pitch, to, scales))
+        return 0;
+    MK_FREED uint16_t *x = malloc(MK_SCALE_BLOCK * k * sizeof *x);
+    MK_FREED uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * k);
+    MK_FREED float *some = scales ? NULL : calloc(k + MK_SCALE_BLOCK, sizeof *some);
+    int status = x && (to || codes) && (scales || some) ? 0 : -ENOMEM;
+    for (uint64_t row = 0; row < rows && !status; row += MK_SCALE_BLOCK) {
+        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
+        inputs_fill(x, s->key, s->before + row * k, count * k);
+        mk_quantize(MK_EXEC_HOST, scaling, MK_INPUT_BF16, x, count, k,
+                    to ? to + row * bytes : codes,
+                    scales ? scales + row / MK_SCALE_BLOCK * step : some,
+                    !scales && scaling == MK_SCALE_1X128 ? MK_SCALE_BLOCK : pitch, NULL);
+        spawn_beat();
+    }
+    return status;
+}
 
 /* Rows of A of `rank`, or of B, and their scales, as struct mk_spec has them; either may be NULL.
  */
@@ -110,29 +137,11 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
                           uint64_t launch, uint8_t *to, float *scales)
 {
     const struct mk_problem *q = &d->job->problem;
-    uint64_t rows = d->bytes[argument] / q->k, blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK),
-             pitch = argument ? mk_round_up(blocks, 4) : rows;
+    const uint64_t rows = d->bytes[argument] / q->k,
+                   pitch = argument ? mk_round_up(mk_ceil_div(q->k, MK_SCALE_BLOCK), 4) : rows;
     const struct run_source s = run_data_plain(d, argument, rank, launch);
-    if (d->cuda &&
-        !run_quantize_on_gpu(&s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, pitch,
-                             to, scales))
-        return;
-    uint16_t *x = malloc(MK_SCALE_BLOCK * q->k * sizeof *x);
-    uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * q->k);
-    float *some = calloc(MK_SCALE_BLOCK * blocks + 4, sizeof *some);
-    for (uint64_t row = 0; x && some && (to || codes) && row < rows; row += MK_SCALE_BLOCK) {
-        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
-        uint8_t *out = to ? to + row * q->k : codes;
-        run_data_input(d, argument, rank, launch, row * q->k, count * q->k, x);
-        float *of = !scales    ? some
-                    : argument ? scales + row / MK_SCALE_BLOCK * pitch
-                               : scales + row;
-        mk_quantize(MK_EXEC_HOST, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, MK_INPUT_BF16, x,
-                    count, q->k, out, of, argument || scales ? pitch : MK_SCALE_BLOCK, NULL);
-    }
-    free(x);
-    free(codes);
-    free(some);
+    run_quantize(d, &s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, pitch, to,
+                 scales);
 }
 
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
@@ -151,8 +160,8 @@ static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t laun
     const struct mk_problem *q = &d->job->problem;
     const uint64_t k = q->k, blocks = mk_ceil_div(k, MK_SCALE_BLOCK), all = d->bytes[0] / k,
                    pitch = mk_round_up(blocks, 4), most = all > q->n ? all : q->n;
-    uint8_t *codes = malloc(most * k);
-    float *scales =
+    MK_FREED uint8_t *codes = malloc(most * k);
+    MK_FREED float *scales =
         malloc((all * blocks + mk_ceil_div(q->n, MK_SCALE_BLOCK) * pitch) * sizeof *scales);
     int result = codes && scales ? 0 : -ENOMEM;
     if (!result) {
@@ -167,8 +176,6 @@ static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t laun
             dequantize_blocks(codes + col * k, 1, k, scales + col / MK_SCALE_BLOCK * pitch, pitch,
                               b + col * depth);
     }
-    free(codes);
-    free(scales);
     return result;
 }
 
@@ -179,7 +186,7 @@ static int gemm_check_fp8(const struct run_data *d, const struct run_checked *it
     const struct mk_problem *q = &d->job->problem;
     const uint32_t world = mk_world(&q->topo), me = d->job->identity.rank;
     const uint64_t shard = q->m / world, depth = g.k;
-    float *a = malloc(g.m * depth * sizeof *a), *b = malloc(q->n * depth * sizeof *b);
+    MK_FREED float *a = malloc(g.m * depth * sizeof *a), *b = malloc(q->n * depth * sizeof *b);
     int status = a && b ? 0 : -ENOMEM, cuda = q->exec == MK_EXEC_CUDA;
     for (uint32_t rank = 0; rank < world && !status; rank++, spawn_beat())
         status = gathers ? gemm_widen_fp8(d, rank, it->launch, 0, shard, depth,
@@ -191,10 +198,7 @@ static int gemm_check_fp8(const struct run_data *d, const struct run_checked *it
     if (cuda && !g.roundings)
         g.frobenius = CHECK_FP8;
     g.cut = cuda ? CHECK_FP8_CUT : 0;
-    status = status ? status : check_gemm(&g, it->pace, it->result);
-    free(a);
-    free(b);
-    return status;
+    return status ? status : check_gemm(&g, it->pace, it->result);
 }
 
 /* One product is the reference: where ranks are summed over, every rank's A stands side by side,
@@ -227,10 +231,9 @@ int run_check_gemm(const struct run_data *d, const struct run_checked *it)
         return gemm_check_fp8(d, it, g, first, gathers);
     if (d->cuda && check_gemm_gpu && !g.residual)
         return gemm_check_gpu(d, it, g, first, gathers);
-    uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
-    int status = -ENOMEM;
+    MK_FREED uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
     if (!a || (!b && !gathers))
-        goto out;
+        return -ENOMEM;
     for (uint32_t rank = 0; rank < world; rank++) {
         if (gathers) {
             run_data_input(d, 0, rank, it->launch, 0, shard * q->k, a + rank * shard * q->k);
@@ -246,11 +249,8 @@ int run_check_gemm(const struct run_data *d, const struct run_checked *it)
     }
     g.a = a;
     g.b = gathers ? it->arguments[1] : b;
-    status = check_gemm(&g, it->pace, it->result);
+    int status = check_gemm(&g, it->pace, it->result);
     if (!status && q->epilogue & MK_EPILOGUE_RMSNORM)
         gemm_check_normed(q, it, rows);
-out:
-    free(a);
-    free(b);
     return status;
 }

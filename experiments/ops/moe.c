@@ -2,6 +2,7 @@
  * given of FP8. */
 #include "core/ops/moe.h"
 #include "core/quantize.h"
+#include "core/scoped.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "sim/route.h"
@@ -95,7 +96,7 @@ static uint64_t moe_find_experts(const struct run_data *d, uint32_t rank, uint32
     const struct mk_topo topo = {q->topo.nodes, q->topo.gpus, rank};
     if (!map->slots)
         return route_find_experts(&d->job->plan, NULL, ids);
-    uint32_t *row = malloc(map->experts * sizeof *row);
+    MK_FREED uint32_t *row = malloc(map->experts * sizeof *row);
     uint64_t dropped = 0;
     if (row) {
         moe_map_row(map, &topo, (uint32_t)q->moe.experts / mk_world(&q->topo), row);
@@ -103,7 +104,6 @@ static uint64_t moe_find_experts(const struct run_data *d, uint32_t rank, uint32
     } else {
         memset(ids, 0xff, q->moe.tokens * q->moe.k * sizeof *ids);
     }
-    free(row);
     return dropped;
 }
 
@@ -120,7 +120,7 @@ int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropp
 {
     const struct run_data d = {.job = job};
     const struct mk_moe *m = &job->problem.moe;
-    uint32_t *ids = malloc(m->tokens * m->k * sizeof *ids);
+    MK_FREED uint32_t *ids = malloc(m->tokens * m->k * sizeof *ids);
     *dropped = *named = 0;
     for (uint32_t rank = 0; ids && rank < mk_world(&job->problem.topo); rank++) {
         *dropped += run_data_kept_ids(&d, rank, launch, ids);
@@ -128,7 +128,6 @@ int run_data_dropped(const struct run_job *job, uint64_t launch, uint64_t *dropp
             *named += ids[i] < m->experts;
     }
     *named += *dropped;
-    free(ids);
     return ids ? 0 : -ENOMEM;
 }
 
@@ -178,31 +177,12 @@ struct run_source run_moe_source(const struct run_data *d, uint32_t argument, ui
     return s;
 }
 
-/* The host's part in pieces that share no scale. */
 int run_moe_quantize(const struct run_data *d, struct run_source s, uint64_t first, uint64_t rows,
                      uint64_t k, enum mk_scaling scaling, uint8_t *to, float *scales)
 {
-    const uint64_t pitch = mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4),
-                   bytes = scaling == MK_SCALE_RECORDS ? quantize_record(k) : k;
     s.before += first;
-    if (d->cuda && !run_quantize_on_gpu(&s, rows, k, scaling, pitch, to, scales))
-        return 0;
-    uint16_t *x = malloc(MK_SCALE_BLOCK * k * sizeof *x);
-    uint8_t *codes = to ? NULL : malloc(MK_SCALE_BLOCK * k);
-    float *some = scales ? NULL : calloc(pitch, sizeof *some);
-    int status = x && (to || codes) && (scales || some) ? 0 : -ENOMEM;
-    for (uint64_t row = 0; row < rows && !status; row += MK_SCALE_BLOCK) {
-        uint64_t count = rows - row < MK_SCALE_BLOCK ? rows - row : MK_SCALE_BLOCK;
-        inputs_fill(x, s.key, s.before + row * k, count * k);
-        mk_quantize(MK_EXEC_HOST, scaling, MK_INPUT_BF16, x, count, k,
-                    to ? to + row * bytes : codes,
-                    scales ? scales + row / MK_SCALE_BLOCK * pitch : some, pitch, NULL);
-        spawn_beat();
-    }
-    free(x);
-    free(codes);
-    free(some);
-    return status;
+    return run_quantize(d, &s, rows, k, scaling, mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4), to,
+                        scales);
 }
 
 int run_moe_records(const struct run_data *d, uint32_t rank, uint64_t launch, uint8_t *to)

@@ -1,5 +1,6 @@
 /* MoE combine: each token's sum over its experts' rows, in float64. */
 #include "core/bf16.h"
+#include "core/scoped.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>
@@ -16,7 +17,8 @@ static int moe_combine_find_rows(const struct run_data *d, uint64_t launch, uint
     const struct mk_problem *q = &d->job->plan.problem;
     const struct mk_moe *m = &q->moe;
     const uint64_t world = mk_world(&q->topo), places = m->tokens * m->k, each = m->experts / world;
-    uint64_t *next = calloc(m->experts, sizeof *next), first = 0;
+    MK_FREED uint64_t *next = calloc(m->experts, sizeof *next);
+    uint64_t first = 0;
     if (!next)
         return -ENOMEM;
     for (uint32_t rank = 0; rank < world; rank++)
@@ -33,7 +35,6 @@ static int moe_combine_find_rows(const struct run_data *d, uint64_t launch, uint
     for (uint64_t i = 0; i < world * places; i++)
         if (ids[i] < m->experts)
             rows[i] = next[ids[i]]++;
-    free(next);
     return 0;
 }
 
@@ -47,13 +48,10 @@ static void moe_combine_check_token(const struct run_data *d, uint64_t token, co
     const uint64_t h = q->moe.hidden;
     const double crossings = (q->topo.gpus > 1) + (q->topo.nodes > 1);
     for (uint64_t col = 0; col < h; col++) {
-        double value = (double)mk_bf16_to_float(y[token * h + col]), off = fabs(value - sum[col]),
+        double value = (double)mk_bf16_to_float(y[token * h + col]),
                bound = ((double)(q->moe.k + 1) * FP32 + crossings * BF16) * size[col];
         bound += BF16 * (fabs(sum[col]) + bound);
-        check_add(result, token, col, value, sum[col],
-                  bound > 0 ? off / bound
-                  : off > 0 ? INFINITY
-                            : 0);
+        check_within(result, token, col, value, sum[col], bound);
     }
 }
 
@@ -64,10 +62,11 @@ static int moe_combine_check(const struct run_data *d, const struct run_checked 
     const uint64_t world = mk_world(&q->topo), h = m->hidden, places = m->tokens * m->k,
                    own = d->job->identity.rank * places;
     const float *weights = it->arguments[2];
-    uint32_t *ids = malloc(world * places * sizeof *ids);
-    uint64_t *rows = malloc(world * places * sizeof *rows);
-    uint16_t *row = malloc(h * sizeof *row);
-    double *sum = malloc(2 * h * sizeof *sum), *size = sum + h;
+    MK_FREED uint32_t *ids = malloc(world * places * sizeof *ids);
+    MK_FREED uint64_t *rows = malloc(world * places * sizeof *rows);
+    MK_FREED uint16_t *row = malloc(h * sizeof *row);
+    MK_FREED double *sum = malloc(2 * h * sizeof *sum);
+    double *size = sum + h;
     struct check_result mine = {.frobenius = CHECK_FAST};
     int status =
         ids && rows && row && sum ? moe_combine_find_rows(d, it->launch, ids, rows) : -ENOMEM;
@@ -93,10 +92,6 @@ static int moe_combine_check(const struct run_data *d, const struct run_checked 
     }
     if (!status)
         check_join(it->result, &mine);
-    free(ids);
-    free(rows);
-    free(row);
-    free(sum);
     return status;
 }
 

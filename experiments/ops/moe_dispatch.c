@@ -1,6 +1,7 @@
 /* MoE dispatch: each expert's rows, bit by bit, as the ids of all ranks say. */
 #include "core/bf16.h"
 #include "core/quantize.h"
+#include "core/scoped.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>
@@ -55,8 +56,8 @@ static int moe_dispatch_check(const struct run_data *d, const struct run_checked
                    each = m->experts / world, all = world * m->tokens;
     const uint32_t *said = it->arguments[MOE_DISPATCH_COUNTS];
     const uint8_t *rows = it->arguments[MOE_DISPATCH_ROWS];
-    uint8_t *x = malloc(all * bytes);
-    uint32_t *ids = malloc(all * m->k * sizeof *ids);
+    MK_FREED uint8_t *x = malloc(all * bytes);
+    MK_FREED uint32_t *ids = malloc(all * m->k * sizeof *ids);
     uint64_t first = 0, count;
     int status = x && ids ? 0 : -ENOMEM;
     for (uint32_t rank = 0; rank < world && !status; rank++) {
@@ -78,8 +79,6 @@ static int moe_dispatch_check(const struct run_data *d, const struct run_checked
         first += mk_round_up(count, q->tuning.tile_m);
         spawn_beat();
     }
-    free(x);
-    free(ids);
     return status;
 }
 

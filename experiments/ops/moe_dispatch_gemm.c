@@ -1,5 +1,6 @@
 /* MoE dispatch+GEMM: an expert's rows, as the ids of all ranks say. */
 #include "core/quantize.h"
+#include "core/scoped.h"
 #include "experiments/job/op.h"
 #include "experiments/ops/check_gemm_gpu.h"
 
@@ -52,7 +53,7 @@ static int moe_check_expert_fp8(const struct run_data *d, const struct run_check
 {
     const uint64_t record = quantize_record(g.k),
                    pitch = mk_round_up(mk_ceil_div(g.k, MK_SCALE_BLOCK), 4);
-    float *a = malloc(g.m * g.k * sizeof *a), *b = malloc(g.n * g.k * sizeof *b);
+    MK_FREED float *a = malloc(g.m * g.k * sizeof *a), *b = malloc(g.n * g.k * sizeof *b);
     int status = a && b ? 0 : -ENOMEM;
     for (uint64_t row = 0; row < g.m && !status; row++) {
         const uint8_t *from = records + places[row] * record;
@@ -68,10 +69,7 @@ static int moe_check_expert_fp8(const struct run_data *d, const struct run_check
     g.b_wide = b;
     g.frobenius = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8 : 0;
     g.cut = d->job->problem.exec == MK_EXEC_CUDA ? CHECK_FP8_CUT : 0;
-    status = status ? status : moe_check_product(d, &g, it->result);
-    free(a);
-    free(b);
-    return status;
+    return status ? status : moe_check_product(d, &g, it->result);
 }
 
 /* ---- the check ---- */
@@ -117,9 +115,10 @@ static int moe_dispatch_gemm_check(const struct run_data *d, const struct run_ch
     uint64_t next = 0, all = world * m->tokens;
     const int fp8 = d->job->problem.fp8;
     const uint64_t token = fp8 ? quantize_record(m->hidden) : m->hidden * 2;
-    uint8_t *x = malloc(all * token);
-    void *a = malloc(all * m->k * (fp8 ? sizeof(uint64_t) : token)); /* of an expert's rows */
-    uint32_t *ids = malloc(all * m->k * sizeof *ids);
+    MK_FREED uint8_t *x = malloc(all * token);
+    /* of an expert's rows */
+    MK_FREED void *a = malloc(all * m->k * (fp8 ? sizeof(uint64_t) : token));
+    MK_FREED uint32_t *ids = malloc(all * m->k * sizeof *ids);
     int status = x && a && ids ? 0 : -ENOMEM;
     for (uint32_t rank = 0; rank < world && !status; rank++) {
         if (fp8)
@@ -131,9 +130,6 @@ static int moe_dispatch_gemm_check(const struct run_data *d, const struct run_ch
     }
     for (uint32_t local = 0; local < m->experts / world && !status; local++)
         status = moe_dispatch_gemm_check_expert(d, it, local, x, ids, a, &next);
-    free(x);
-    free(a);
-    free(ids);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* The MoE feed-forward layer: each token's sum over its experts. */
 #include "experiments/ops/check_moe_ffn_gpu.h"
 #include "core/quantize.h"
+#include "core/scoped.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>
@@ -19,22 +20,38 @@ static struct run_source moe_ffn_source(const struct run_data *d, uint32_t argum
 
 enum { MOE_FFN_B1 = 1, MOE_FFN_B2 = 4, MOE_FFN_B1_SCALES = 6, MOE_FFN_B2_SCALES = 7 };
 
-/* An expert's factor, its number `local` of a rank; either may be NULL. 0 or -ENOMEM. */
-static int moe_ffn_quantize(const struct run_data *d, uint32_t argument, uint32_t rank,
-                            uint64_t launch, uint64_t local, uint8_t *codes, float *scales)
+struct any_expert {
+    const struct run_data *data;
+    uint64_t launch;
+};
+
+/* Any expert's factor B1 or B2, from its first number on. */
+static struct run_source moe_ffn_factor(const struct any_expert *a, uint32_t expert,
+                                        uint32_t argument)
 {
+    const struct mk_problem *q = &a->data->job->problem;
+    const uint32_t each = (uint32_t)q->moe.experts / mk_world(&q->topo);
+    struct run_source s = moe_ffn_source(a->data, argument, expert / each, a->launch);
+    s.before += expert % each * q->moe.hidden * q->moe.inner * (argument == MOE_FFN_B1 ? 2 : 1);
+    return s;
+}
+
+/* The same as codes and scales; either may be NULL. 0 or -ENOMEM. */
+static int moe_ffn_quantize(const struct any_expert *a, uint32_t expert, uint32_t argument,
+                            uint8_t *codes, float *scales)
+{
+    const struct run_data *d = a->data;
     const struct mk_moe *m = &d->job->problem.moe;
     const uint64_t size = m->hidden * m->inner,
                    gated = mk_ceil_div(m->inner, MK_SCALE_BLOCK) *
                            mk_round_up(mk_ceil_div(m->hidden, MK_SCALE_BLOCK), 4);
-    const struct run_source s = moe_ffn_source(d, argument, rank, launch);
+    const struct run_source s = moe_ffn_factor(a, expert, argument);
     if (argument == MOE_FFN_B2)
-        return run_moe_quantize(d, s, local * size, m->hidden, m->inner, MK_SCALE_128X128, codes,
-                                scales);
+        return run_moe_quantize(d, s, 0, m->hidden, m->inner, MK_SCALE_128X128, codes, scales);
     int status = 0;
     for (uint64_t which = 0; which < 2 && !status; which++) /* gate, and up, by themselves */
-        status = run_moe_quantize(d, s, (local * 2 + which) * size, m->inner, m->hidden,
-                                  MK_SCALE_128X128, codes ? codes + which * size : NULL,
+        status = run_moe_quantize(d, s, which * size, m->inner, m->hidden, MK_SCALE_128X128,
+                                  codes ? codes + which * size : NULL,
                                   scales ? scales + which * gated : NULL);
     return status;
 }
@@ -43,8 +60,10 @@ static int moe_ffn_quantize(const struct run_data *d, uint32_t argument, uint32_
 static void moe_ffn_make(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
 {
     const uint32_t rank = d->job->identity.rank;
-    const uint64_t experts = d->job->problem.moe.experts / mk_world(&d->job->problem.topo),
-                   each = d->bytes[argument] / experts;
+    const uint32_t experts =
+        (uint32_t)d->job->problem.moe.experts / mk_world(&d->job->problem.topo);
+    const struct any_expert any = {d, launch};
+    const uint64_t each = d->bytes[argument] / experts;
     const int scales = argument >= MOE_FFN_B1_SCALES;
     const uint32_t factor =
         argument == MOE_FFN_B1 || argument == MOE_FFN_B1_SCALES ? MOE_FFN_B1 : MOE_FFN_B2;
@@ -52,9 +71,9 @@ static void moe_ffn_make(const struct run_data *d, uint32_t argument, uint64_t l
         run_moe_records(d, rank, launch, to);
     } else if (argument == MOE_FFN_B1 || argument == MOE_FFN_B2 || scales) {
         memset(to, 0, d->bytes[argument]);
-        for (uint64_t i = 0; i < experts; i++) {
+        for (uint32_t i = 0; i < experts; i++) {
             uint8_t *at = (uint8_t *)to + i * each;
-            moe_ffn_quantize(d, factor, rank, launch, i, scales ? NULL : at,
+            moe_ffn_quantize(&any, rank * experts + i, factor, scales ? NULL : at,
                              scales ? (float *)(void *)at : NULL);
         }
     } else {
@@ -62,71 +81,52 @@ static void moe_ffn_make(const struct run_data *d, uint32_t argument, uint64_t l
     }
 }
 
-struct any_expert {
-    const struct run_data *data;
-    uint64_t launch;
-};
-
 static void moe_ffn_load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *b2)
 {
     const struct any_expert *a = context;
     const struct mk_problem *q = &a->data->job->problem;
-    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo),
-             rank = expert / rank_experts;
-    uint64_t count = q->moe.hidden * q->moe.inner, local = expert % rank_experts;
-    run_data_input(a->data, 1, rank, a->launch, local * 2 * count, 2 * count, b1);
-    run_data_input(a->data, 4, rank, a->launch, local * count, count, b2);
+    const uint32_t each = (uint32_t)q->moe.experts / mk_world(&q->topo), rank = expert / each;
+    const uint64_t count = q->moe.hidden * q->moe.inner, at = expert % each * count;
+    run_data_input(a->data, MOE_FFN_B1, rank, a->launch, 2 * at, 2 * count, b1);
+    run_data_input(a->data, MOE_FFN_B2, rank, a->launch, at, count, b2);
 }
 
 /* The same of FP8, as codes and scales say it. Of no memory it is zeros, and the result wrong. */
 static void moe_ffn_load_wide(void *context, uint32_t expert, float *b1, float *b2)
 {
-    const struct any_expert *a = context;
-    const struct mk_problem *q = &a->data->job->problem;
-    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo),
-             rank = expert / rank_experts;
-    const uint64_t h = q->moe.hidden, inner = q->moe.inner,
+    const struct mk_moe *m = &((const struct any_expert *)context)->data->job->problem.moe;
+    const uint64_t h = m->hidden, inner = m->inner,
                    deep1 = mk_round_up(mk_ceil_div(h, MK_SCALE_BLOCK), 4),
                    deep2 = mk_round_up(mk_ceil_div(inner, MK_SCALE_BLOCK), 4),
                    gated = mk_ceil_div(inner, MK_SCALE_BLOCK) * deep1,
                    down = mk_ceil_div(h, MK_SCALE_BLOCK) * deep2;
-    uint8_t *codes = malloc(3 * h * inner);
-    float *scales = calloc(2 * gated + down, sizeof *scales);
+    MK_FREED uint8_t *codes = malloc(3 * h * inner);
+    MK_FREED float *scales = calloc(2 * gated + down, sizeof *scales);
     memset(b1, 0, 2 * h * inner * sizeof *b1);
     memset(b2, 0, h * inner * sizeof *b2);
-    if (codes && scales &&
-        !moe_ffn_quantize(a->data, MOE_FFN_B1, rank, a->launch, expert % rank_experts, codes,
-                          scales) &&
-        !moe_ffn_quantize(a->data, MOE_FFN_B2, rank, a->launch, expert % rank_experts,
-                          codes + 2 * h * inner, scales + 2 * gated)) {
+    if (codes && scales && !moe_ffn_quantize(context, expert, MOE_FFN_B1, codes, scales) &&
+        !moe_ffn_quantize(context, expert, MOE_FFN_B2, codes + 2 * h * inner, scales + 2 * gated)) {
         for (uint64_t which = 0; which < 2; which++)
             dequantize_blocks(codes + which * h * inner, inner, h, scales + which * gated, deep1,
                               b1 + which * h * inner);
         dequantize_blocks(codes + 2 * h * inner, h, inner, scales + 2 * gated, deep2, b2);
     }
-    free(codes);
-    free(scales);
 }
 
-/* The same as moe_ffn_source says. */
 static void moe_ffn_find_expert(void *context, uint32_t expert, struct check_moe_ffn_expert *out)
 {
-    const struct any_expert *a = context;
-    const struct mk_problem *q = &a->data->job->problem;
-    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo),
-             rank = expert / rank_experts;
-    uint64_t count = q->moe.hidden * q->moe.inner, local = expert % rank_experts;
-    out->key[0] = run_data_key(a->data, 1 + rank, a->launch);
-    out->key[1] = run_data_key(a->data, 3000 + rank, a->launch);
-    out->first[0] = local * 2 * count;
-    out->first[1] = local * count;
+    for (int i = 0; i < 2; i++) {
+        const struct run_source s = moe_ffn_factor(context, expert, i ? MOE_FFN_B2 : MOE_FFN_B1);
+        out->key[i] = s.key;
+        out->first[i] = s.before;
+    }
 }
 
 static int moe_ffn_check(const struct run_data *d, const struct run_checked *it)
 {
     const struct mk_problem *q = &d->job->problem;
     struct any_expert any = {d, it->launch};
-    uint32_t *ids = malloc(q->moe.tokens * q->moe.k * sizeof *ids);
+    MK_FREED uint32_t *ids = malloc(q->moe.tokens * q->moe.k * sizeof *ids);
     if (!ids)
         return -ENOMEM;
     run_data_kept_ids(d, d->job->identity.rank, it->launch, ids);
@@ -153,7 +153,6 @@ static int moe_ffn_check(const struct run_data *d, const struct run_checked *it)
                      ? check_moe_ffn_gpu(&c, moe_ffn_find_expert, it->result)
                      : check_moe_ffn(&c, it->pace, it->result);
     check_join(it->result, &none);
-    free(ids);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* Is what an operator that only moves rows ended with right? Bit by bit, from inputs made anew. */
 #include "experiments/job/op.h"
 #include "core/half.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <math.h>
@@ -23,7 +24,7 @@ int run_check_moved(const struct run_data *d, const struct run_checked *it)
     const uint64_t rows = q->m / mk_world(&q->topo), each = op_factor_bytes(q),
                    row_bytes = q->k * each;
     uint64_t made = UINT64_MAX;
-    uint8_t *a = malloc(rows * row_bytes);
+    MK_FREED uint8_t *a = malloc(rows * row_bytes);
     if (!a)
         return -ENOMEM;
     for (uint64_t row = 0; row < d->bytes[1] / row_bytes; row++) {
@@ -39,6 +40,5 @@ int run_check_moved(const struct run_data *d, const struct run_checked *it)
                       moved_number(q, wanted + i * each),
                       memcmp(c + i * each, wanted + i * each, each) ? INFINITY : 0);
     }
-    free(a);
     return 0;
 }

@@ -1,4 +1,5 @@
 #include "experiments/job/op.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,8 +15,9 @@ static int reduce_scatter_check(const struct run_data *d, const struct run_check
     const uint32_t world = mk_world(&q->topo), element = plan_element(q);
     const uint64_t count = d->bytes[1] / 2, some = count < ELEMENTS ? count : ELEMENTS;
     const uint16_t *c = it->arguments[1];
-    uint16_t *a = malloc(some * sizeof *a);
-    double *sum = malloc(some * 2 * sizeof *sum), *magnitude = sum + some;
+    MK_FREED uint16_t *a = malloc(some * sizeof *a);
+    MK_FREED double *sum = malloc(some * 2 * sizeof *sum);
+    double *magnitude = sum + some;
     for (uint64_t first = 0, n; a && sum && first < count; first += n) {
         n = count - first < some ? count - first : some;
         for (uint64_t i = 0; i < n; i++)
@@ -31,15 +33,11 @@ static int reduce_scatter_check(const struct run_data *d, const struct run_check
             double value = (double)mk_half_to_float(element, c[first + i]),
                    bound = check_unit(element) * fabs(sum[i]) + check_step(element) +
                            world * 0x1p-23 * magnitude[i];
-            check_add(it->result, (first + i) / q->k, (first + i) % q->k, value, sum[i],
-                      value == sum[i] ? 0 : fabs(value - sum[i]) / bound);
+            check_within(it->result, (first + i) / q->k, (first + i) % q->k, value, sum[i], bound);
         }
     }
     it->result->frobenius = CHECK_FROBENIUS * check_share(element);
-    int status = a && sum ? 0 : -ENOMEM;
-    free(a);
-    free(sum);
-    return status;
+    return a && sum ? 0 : -ENOMEM;
 }
 
 const struct run_op run_op_reduce_scatter = {.check = reduce_scatter_check};

@@ -2,6 +2,7 @@
 #include "experiments/ops/check_attention_gpu.h"
 #include "experiments/job/op.h"
 #include "core/attention_shards.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -39,25 +40,22 @@ static int ring_attention_check(const struct run_data *d, const struct run_check
         const uint64_t keys[2] = {run_data_key(d, 1, it->launch), run_data_key(d, 2, it->launch)};
         return check_attention_gpu(&c, keys, GPU_ROWS, keys[0], it->result);
     }
-    uint16_t *kv[2] = {malloc(t->batch * t->sequence * row * 2),
-                       malloc(t->batch * t->sequence * row * 2)};
-    int status = -ENOMEM;
-    for (uint32_t part = 0; part < 2 && kv[0] && kv[1]; part++)
+    const uint64_t each = t->batch * t->sequence * row;
+    MK_FREED uint16_t *kv = malloc(2 * each * sizeof *kv);
+    if (!kv)
+        return -ENOMEM;
+    for (uint32_t part = 0; part < 2; part++)
         for (uint32_t rank = 0; rank < world; rank++)
             for (uint64_t batch = 0, from = 0; batch < t->batch; batch++)
                 for (uint32_t half = 0; half < mk_attention_halves(t); half++) {
                     struct mk_attention_half h = mk_attention_half_of(t, world, rank, half);
                     run_data_input(d, 1 + part, rank, it->launch, from * row, h.rows * row,
-                                   kv[part] + (batch * t->sequence + h.begin) * row);
+                                   kv + part * each + (batch * t->sequence + h.begin) * row);
                     from += h.rows;
                 }
-    c.k = kv[0];
-    c.v = kv[1];
-    if (kv[0] && kv[1])
-        status = check_attention(&c, it->pace, it->result);
-    free(kv[0]);
-    free(kv[1]);
-    return status;
+    c.k = kv;
+    c.v = kv + each;
+    return check_attention(&c, it->pace, it->result);
 }
 
 const struct run_op run_op_ring_attention = {.source = ring_attention_source,

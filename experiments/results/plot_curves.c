@@ -1,5 +1,6 @@
 /* Time, or efficiency, against size or a setting: a curve for each combination of the others. */
 #include "experiments/common/gnuplot.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "core/sorted.h"
 #include "core/words.h"
@@ -108,7 +109,7 @@ static void plot_curves_data(const struct curves *c, uint32_t curve, FILE *out)
 {
     char label[RESULT_LABEL];
     uint32_t used = 0, most = c->p->results->count;
-    double(*rows)[4] = calloc(most, sizeof *rows);
+    MK_FREED double(*rows)[4] = calloc(most, sizeof *rows);
     for (uint32_t i = 0; i < most && rows; i++) {
         const struct result_point *point = &c->p->results->points[i];
         double x = plot_curves_x(c, point);
@@ -134,7 +135,6 @@ static void plot_curves_data(const struct curves *c, uint32_t curve, FILE *out)
     for (uint32_t i = 0; i < used; i++)
         fprintf(out, "%.9g %.9g %.9g %.9g\n", rows[i][0], rows[i][1], rows[i][2], rows[i][3]);
     fprintf(out, "END\n");
-    free(rows);
 }
 
 #define PUBLISHERS 6u

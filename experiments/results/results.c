@@ -1,5 +1,6 @@
 /* `mkernel results`: what a file of results says. */
 #include "experiments/results/results.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "core/words.h"
 #include "experiments/common/gnuplot.h"
@@ -18,7 +19,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct arguments {
@@ -45,18 +45,17 @@ static const struct option_spec specs[] = {
      .contexts = 1u << EXPORT | 1u << DIFF},
     {"json", OPTION_TEXT, AT(json), "FILE", "export: points, jobs and their times", .max = 4095,
      ONLY(EXPORT)},
+    {"mix", OPTION_FLAG, AT(mix), NULL, "merge: also results of another build of mkernel",
+     ONLY(MERGE)},
     {"x", OPTION_TEXT, AT(x), "NAME", "the setting on the x axis. Default: the size", .max = 63,
      .group = PLOTS, ONLY(PLOT)},
-    {"y", OPTION_TEXT, AT(y), "NAME", "heat: the setting on the y axis", .max = 63, .group = PLOTS,
-     ONLY(PLOT)},
+    {"y", OPTION_TEXT, AT(y), "NAME", "heat: the setting on the y axis", .max = 63, ONLY(PLOT)},
     {"roofs", OPTION_TEXT, AT(roofs), "TFLOP/S,GB/S,GB/S",
      "roofline: what a rank computes, and moves over NVLink and over the network, at most. "
      "Default: as a simulated point or the GPUs say",
-     .max = 80, .group = PLOTS, ONLY(PLOT)},
-    {"mix", OPTION_FLAG, AT(mix), NULL, "merge: also results of another build of mkernel",
-     ONLY(MERGE)},
+     .max = 80, ONLY(PLOT)},
     {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of drawing",
-     .group = PLOTS, ONLY(PLOT)},
+     ONLY(PLOT)},
 };
 
 static const struct option_table table = {
@@ -111,13 +110,11 @@ int results_show(const char *path, const char *only)
 /* Of the points of both; what is new, or was not measured then, is nobody's expectation. */
 static int results_judge(const struct results *now, const struct results *then)
 {
-    struct result_pair *pairs;
+    MK_FREED struct result_pair *pairs = NULL;
     uint32_t bad = 0, compared = 0;
     char text[STAT_TEXT];
-    if (result_pair_up(&pairs, then, now, NULL, 0, 1)) {
-        free(pairs);
+    if (result_pair_up(&pairs, then, now, NULL, 0, 1))
         return results_fail("no memory to compare");
-    }
     fflush(stdout);
     for (uint32_t i = 0; i < then->count; i++) {
         const struct result_pair *p = &pairs[i];
@@ -134,7 +131,6 @@ static int results_judge(const struct results *now, const struct results *then)
             continue;
         bad++;
     }
-    free(pairs);
     if (!compared)
         return results_usage("--expect: no point of it was measured here");
     fprintf(stderr, "mkernel results: %u of %u points are slower than expected\n", bad, compared);
@@ -193,7 +189,7 @@ static int results_diff(const char *path, const struct options_found *found,
                         const struct arguments *arguments)
 {
     struct results a, b;
-    struct result_pair *pairs = NULL;
+    MK_FREED struct result_pair *pairs = NULL;
     char error[1024], one[2][2048];
     const char *names[80], *first = arguments->only, *second = arguments->only;
     uint32_t count = 0;
@@ -229,7 +225,6 @@ static int results_diff(const char *path, const struct options_found *found,
                                   rc == -ENODATA ? "there is no pair" : strerror(-rc));
         }
     }
-    free(pairs);
     results_free(&a);
     results_free(&b);
     return status;

@@ -183,10 +183,7 @@ void result_print_pairs(FILE *out, const struct results *a, const struct results
 int result_write_pairs(const char *path, const struct results *a, const struct result_pair *pairs)
 {
     static const char *const words[] = {"no difference seen", "faster", "slower"};
-    struct csv_table csv;
-    int rc = csv_open(&csv);
-    if (rc)
-        return rc;
+    struct csv_table csv = {.count = 0};
     for (uint32_t i = 0; i < a->count; i++) {
         const struct result_pair *p = &pairs[i];
         if (!p->b)
@@ -201,8 +198,5 @@ int result_write_pairs(const char *path, const struct results *a, const struct r
         csv_text(&csv, "verdict",
                  isnan(p->difference.ratio.median) ? "not measured" : words[p->difference.verdict]);
     }
-    if (csv.count)
-        return csv_end(&csv, path, 0);
-    csv_free(&csv);
-    return -ENODATA;
+    return csv.count ? csv_end(&csv, path, 0) : -ENODATA;
 }

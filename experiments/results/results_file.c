@@ -39,17 +39,16 @@ static int results_file_check(const char *path, int may_miss, char *error, size_
 
 static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size_t size)
 {
-    sqlite3_stmt *q = query_ask(db, "SELECT count(*) FROM sqlite_master", "");
+    QUERY q = query_ask(db, "SELECT count(*) FROM sqlite_master", "");
     if (sqlite3_step(q) != SQLITE_ROW) {
         const char *why = sqlite3_errmsg(db);
         if (sqlite3_errcode(db) == SQLITE_NOTADB)
             snprintf(error, size, "%s is no file of results (not an SQLite file)", path);
         else
             snprintf(error, size, "%s cannot be read: %s", path, why);
-        sqlite3_finalize(q);
         return -EINVAL;
     }
-    sqlite3_finalize(q);
+    sqlite3_reset(q);
     if (query_integer(db, 0, "PRAGMA application_id", "") != APPLICATION)
         return mk_fail(-EINVAL, error, size, "%s is no file of results: `mkernel sweep` makes them",
                        path);

@@ -1,5 +1,6 @@
 /* Several files of results into one. */
 #include "experiments/results/results_merge.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/results/results_file.h"
 #include "tracer/bound.h"
@@ -155,7 +156,7 @@ int results_merge_parts(const char *into, int mix, struct results_merged *out, c
              slash ? into : "./");
     size_t length =
         (size_t)snprintf(name, sizeof name, "%s" RESULTS_PART, slash ? slash + 1 : into);
-    DIR *d = opendir(folder);
+    MK_CLOSED_DIR DIR *d = opendir(folder);
     if (!d)
         return mk_fail(-errno, error, size, "%s cannot be read: %s", folder, strerror(errno));
     for (struct dirent *e; (e = readdir(d));) {
@@ -175,7 +176,6 @@ int results_merge_parts(const char *into, int mix, struct results_merged *out, c
             snprintf(error, size, "%s", sentence);
         }
     }
-    closedir(d);
     if (held)
         results_release(&hold);
     return rc;

@@ -1,6 +1,7 @@
 #include "experiments/results/results_points.h"
 #include "core/grow.h"
 #include "core/plan.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "core/sorted.h"
 #include "core/words.h"
@@ -209,11 +210,9 @@ static int results_points_weigh(struct result_point *p)
             p->timed[n++] = p->jobs[i].times;
             p->launches += p->jobs[i].times.count;
         }
-    double *all = malloc((p->launches ? p->launches : 1) * sizeof *all);
-    if (!p->timed || !all) {
-        free(all);
+    MK_FREED double *all = malloc((p->launches ? p->launches : 1) * sizeof *all);
+    if (!p->timed || !all)
         return -ENOMEM;
-    }
     for (uint32_t i = 0; i < p->good; i++) {
         memcpy(all + used, p->timed[i].ms, p->timed[i].count * sizeof *all);
         used += p->timed[i].count;
@@ -235,7 +234,6 @@ static int results_points_weigh(struct result_point *p)
                 p->worst_number = p->jobs[i].worst_number;
             }
     }
-    free(all);
     return stat_interval(&p->ms, p->timed, p->good, SEED);
 }
 

@@ -257,10 +257,7 @@ static void results_table_fill(struct csv_table *row, const struct results *r,
 
 int results_table_csv(const struct results *r, const char *path)
 {
-    struct csv_table csv;
-    int rc = csv_open(&csv);
-    if (rc)
-        return rc;
+    struct csv_table csv = {.count = 0};
     for (uint32_t i = 0; i < r->count; i++)
         results_table_fill(&csv, r, &r->points[i]);
     return csv_end(&csv, path, 0);

@@ -1,5 +1,6 @@
 #include "experiments/results/statistics.h"
 #include "core/random.h"
+#include "core/scoped.h"
 #include "core/sorted.h"
 
 #include <errno.h>
@@ -85,8 +86,8 @@ static double statistics_draw(const struct stat_job *jobs, uint32_t count, doubl
 static int statistics_bootstrap(const struct stat_job *all, uint32_t count, uint64_t seed,
                                 double *median, double *drawn)
 {
-    struct stat_job *jobs = calloc(count ? count : 1, sizeof *jobs);
-    double *room = calloc(count ? count : 1, sizeof *room);
+    MK_FREED struct stat_job *jobs = calloc(count ? count : 1, sizeof *jobs);
+    MK_FREED double *room = calloc(count ? count : 1, sizeof *room);
     uint32_t times[MANY], used = 0;
     uint64_t state = seed;
     int rc = jobs && room ? 0 : -ENOMEM;
@@ -101,8 +102,6 @@ static int statistics_bootstrap(const struct stat_job *all, uint32_t count, uint
         for (uint32_t i = 0; i < DRAWS; i++)
             drawn[i] = statistics_draw(jobs, used, room, times, &state);
     }
-    free(jobs);
-    free(room);
     return rc;
 }
 

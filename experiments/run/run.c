@@ -13,8 +13,7 @@ static const struct option_spec specs[] = {
      "records tiles, waits and messages into a SQLite file", .max = 4095, .group = RESULTS},
     {"live", OPTION_FLAG, AT(live), NULL,
      "shows while the job runs what every CTA does and which rank it waits for. From another "
-     "terminal: `mkernel tui --attach`",
-     .group = RESULTS},
+     "terminal: `mkernel tui --attach`"},
 };
 
 static const struct option_table table = {

@@ -7,7 +7,6 @@
 #include "experiments/run/run_why.h"
 #include "experiments/common/why_write.h"
 
-#include <errno.h>
 #include <math.h>
 
 static const char *run_files_verdict(const struct run_summary *s)
@@ -120,10 +119,7 @@ static void run_files_fill_row(struct csv_table *row, const struct run_summary *
 
 static int run_files_write_csv(const struct run_summary *s)
 {
-    struct csv_table csv;
-    int rc = csv_open(&csv);
-    if (rc)
-        return rc;
+    struct csv_table csv = {.count = 0};
     run_files_fill_row(&csv, s);
     return csv_end(&csv, s->job->options.csv, s->job->options.append);
 }
@@ -144,11 +140,9 @@ int run_write_files(const struct run_summary *s, const char **path)
 
 int run_check_append(const struct run_job *job, char *error, size_t size)
 {
-    struct csv_table csv;
+    struct csv_table csv = {.count = 0};
     struct run_result nothing = {.launches = 0};
     struct run_summary s = {.job = job, .ranks = &nothing};
-    if (csv_open(&csv))
-        return -ENOMEM;
     run_files_fill_row(&csv, &s);
     return csv_check_append(&csv, job->options.csv, error, size);
 }

@@ -7,6 +7,7 @@
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
 #include "core/comm.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "tracer/live.h"
 
@@ -38,7 +39,7 @@ static int run_launches(struct run_rank *r)
         done += count;
     }
     uint64_t count = r->burst_count - r->warmup_count;
-    double *sorted = malloc(count * sizeof *sorted);
+    MK_FREED double *sorted = malloc(count * sizeof *sorted);
     if (!sorted)
         return -ENOMEM;
     memcpy(sorted, r->bursts + r->warmup_count, count * sizeof *sorted);
@@ -47,7 +48,6 @@ static int run_launches(struct run_rank *r)
     r->result.ms_min = sorted[0];
     r->result.ms_median = mk_median(sorted, count);
     r->result.ms_max = sorted[count - 1];
-    free(sorted);
     if (o->vs == RUN_VS_BLAS) {
         for (int i = 0; i < 3; i++) {
             int result = bootstrap_barrier(r->comm->bootstrap);
@@ -86,11 +86,10 @@ static int run_rank_why(struct run_rank *r)
 static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
 {
     const struct run_job *job = r->job;
-    struct run_result *all = calloc(job->identity.world, sizeof *all);
-    double *bursts = NULL;
+    MK_FREED struct run_result *all = calloc(job->identity.world, sizeof *all);
+    MK_FREED double *bursts = NULL;
     struct run_summary summary;
     const char *path;
-    int status = STATUS_FAILED;
     run_die(r, job->options.warmup + job->options.iters + 1);
     int result =
         all ? bootstrap_allgather(r->comm->bootstrap, &r->result, all, sizeof *all) : -ENOMEM;
@@ -100,17 +99,16 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
                                               r->burst_count * sizeof *bursts)
                         : -ENOMEM;
     }
-    if (result) {
-        snprintf(sentence, size, "the results could not be joined: %s", strerror(-result));
-        goto out;
-    }
+    if (result)
+        return mk_fail(STATUS_FAILED, sentence, size, "the results could not be joined: %s",
+                       strerror(-result));
     run_summarise(&summary, job, all);
     summary.bursts = bursts;
     summary.warmup_count = r->warmup_count;
     summary.burst_count = r->burst_count;
     summary.trace_lost = r->trace_lost;
     summary.why = r->why;
-    status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
+    int status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
         snprintf(sentence, size, "%lu launch%s on %u rank%s done%s", job->options.iters,
                  job->options.iters > 1 ? "es" : "", job->identity.world,
@@ -147,9 +145,6 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
             status = status == STATUS_DONE ? STATUS_FAILED : status;
         }
     }
-out:
-    free(bursts);
-    free(all);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "experiments/run/run_rank.h"
 #include "experiments/common/gpu.h"
 #include "core/comm.h"
+#include "core/scoped.h"
 #include "backends/nic.h"
 #include "tracer/trace.h"
 
@@ -18,7 +19,7 @@ struct run_trace {
 /* Bytes per second of devices, "+" between their names; 0: softnic, or not known. */
 static double run_trace_nic_rate(const char *names)
 {
-    struct nic_survey *s = malloc(sizeof *s);
+    MK_FREED struct nic_survey *s = malloc(sizeof *s);
     double rate = 0;
     if (!s)
         return 0;
@@ -30,7 +31,6 @@ static double run_trace_nic_rate(const char *names)
             if (!strncmp(at, s->nics[i].name, length) && (!at[length] || at[length] == '+'))
                 rate += s->nics[i].gbit * 1e9 / 8;
         }
-    free(s);
     return rate;
 }
 

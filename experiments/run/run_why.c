@@ -1,5 +1,6 @@
 #include "experiments/run/run_why.h"
 #include "core/comm.h"
+#include "core/scoped.h"
 #include "tracer/query.h"
 #include "tracer/trace.h"
 
@@ -40,11 +41,10 @@ static int run_why_read(const char *path, struct run_why *out)
 
 static int run_why_join(struct mk_comm *comm, struct run_why *out)
 {
-    struct run_why *all = calloc(mk_world(&comm->topo), sizeof *all);
+    MK_FREED struct run_why *all = calloc(mk_world(&comm->topo), sizeof *all);
     int result = all ? bootstrap_allgather(comm->bootstrap, out, all, sizeof *out) : -ENOMEM;
     if (!result)
         *out = all[0];
-    free(all);
     return result;
 }
 

@@ -1,6 +1,7 @@
 /* `mkernel calibrate`: a machine file that agrees with what was measured. */
 #include "core/model/model.h"
 #include "core/ops/op.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
@@ -140,7 +141,7 @@ static int calibrate_write(const char *path, const struct mk_machine *m, const c
 static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *error, size_t size)
 {
     struct measured rows = {.rows = NULL};
-    double *weights = NULL;
+    MK_FREED double *weights = NULL;
     char how[512];
     int status = calibrate_read(a, m, &rows, &weights, error, size);
     if (status == STATUS_DONE) {
@@ -168,7 +169,6 @@ static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *
             status = calibrate_write(a->output, m, how, error, size);
         }
     }
-    free(weights);
     measured_free(&rows);
     return status;
 }

@@ -2,6 +2,7 @@
  * error far above 5 % weighs as its root does (soft L1), since no model is right for every plan. */
 #include "experiments/sim/fit.h"
 #include "core/model/model.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <math.h>
@@ -179,7 +180,7 @@ static int fit_step(struct state *s, double *damping, double *loss)
 
 int fit_machine(struct fit *fit)
 {
-    struct state *s = calloc(1, sizeof *s);
+    MK_FREED struct state *s = calloc(1, sizeof *s);
     uint32_t rows = fit->measured->count;
     int result = -ENOMEM;
     if (!s)
@@ -208,7 +209,6 @@ int fit_machine(struct fit *fit)
     free(s->slopes);
     free(s->moved);
     free(s->errors);
-    free(s);
     return result;
 }
 

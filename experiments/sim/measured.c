@@ -1,6 +1,7 @@
 #include "experiments/sim/measured.h"
 #include "core/grow.h"
 #include "core/ops/op.h"
+#include "core/scoped.h"
 #include "core/tuning.h"
 #include "core/sentence.h"
 #include "core/words.h"
@@ -279,7 +280,7 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
                               enum measured_half half, uint32_t sms, char *error, size_t size)
 {
     char line[4096], why[256], *cells[MOST_CELLS];
-    struct shape *shapes = malloc(MOST_SHAPES * sizeof *shapes);
+    MK_FREED struct shape *shapes = malloc(MOST_SHAPES * sizeof *shapes);
     uint32_t number = 1, count = 0, first = m->shapes;
     int result = shapes ? 0 : -ENOMEM;
     while (!result && fgets(line, sizeof line, f)) {
@@ -312,7 +313,6 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         m->count++;
     }
     m->shapes = first + count;
-    free(shapes);
     return result;
 }
 
@@ -327,12 +327,10 @@ int measured_read(struct measured *m, const char *path, enum measured_half half,
 {
     struct header h = {.count = 0};
     int result = 0;
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     error[0] = '\0';
-    if (f && measured_is_trace(f)) {
-        fclose(f);
+    if (f && measured_is_trace(f))
         return measured_read_trace(m, path, half, sms, error, size);
-    }
     if (!f || !fgets(h.text, sizeof h.text, f)) {
         result = !f || ferror(f) ? -errno : -EINVAL;
         snprintf(error, size, "the table '%s' cannot be read: %s", path,
@@ -347,8 +345,6 @@ int measured_read(struct measured *m, const char *path, enum measured_half half,
                         path, measured_lacks(&h));
     }
     result = result ? result : measured_read_rows(m, f, path, &h, half, sms, error, size);
-    if (f)
-        fclose(f);
     if (result && !error[0])
         snprintf(error, size, "the table '%s': %s", path, strerror(-result));
     return result;

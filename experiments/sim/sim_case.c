@@ -1,6 +1,6 @@
 #include "experiments/sim/sim_case.h"
 #include "core/grow.h"
-#include "core/ops/op.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "core/words.h"
 
@@ -46,7 +46,7 @@ void sim_case_differs(struct sim_case *c)
 /* uint32_t numbers, or text with blanks or commas between them. */
 static int sim_case_ids(struct sim_case *c, char *error, size_t size)
 {
-    FILE *f = fopen(c->options.ids, "re");
+    MK_CLOSED FILE *f = fopen(c->options.ids, "re");
     unsigned long number;
     int rc = f ? 0 : -errno, got = 0;
     while (!rc && (got = fscanf(f, " %lu%*[, \t\r\n]", &number)) == 1) {
@@ -62,8 +62,6 @@ static int sim_case_ids(struct sim_case *c, char *error, size_t size)
         snprintf(error, size,
                  "--ids %s: behind number %lu there is something that is no expert's number",
                  c->options.ids, c->id_count);
-    if (f)
-        fclose(f);
     return rc ? rc : got != EOF ? -EINVAL : 0;
 }
 

@@ -1,4 +1,5 @@
 #include "experiments/sim/sim_timed.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/json_write.h"
@@ -239,7 +240,7 @@ static int sim_timed_tell(const struct sim_timed_run *run, char *error, size_t s
 
 int sim_timed(const struct sim_timed *s, char *error, size_t size)
 {
-    struct sim_timed_run *run = calloc(1, sizeof *run);
+    MK_FREED struct sim_timed_run *run = calloc(1, sizeof *run);
     struct mk_problem problem = s->problem;
     struct timed_config config = {.launches = s->launches,
                                   .seed = s->seed,
@@ -259,7 +260,6 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
     }
     if (rc || s->dry_run) {
         free((void *)(uintptr_t)config.slow);
-        free(run);
         return !rc ? STATUS_DONE : rc == -ENOMEM ? STATUS_FAILED : STATUS_USAGE;
     }
     problem_text(&run->plan.problem, run->shape);
@@ -284,6 +284,5 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
     if (rc)
         snprintf(error, size, "%s", *run->result.sentence ? run->result.sentence : strerror(-rc));
     free((void *)(uintptr_t)config.slow);
-    free(run);
     return status;
 }

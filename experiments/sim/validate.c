@@ -3,6 +3,7 @@
 #include "experiments/sim/validate.h"
 #include "core/sorted.h"
 #include "core/model/model.h"
+#include "core/scoped.h"
 #include "sim/timed/timed.h"
 
 #include <math.h>
@@ -166,9 +167,9 @@ static double validate_mean_liked(const double *slow, const double *says, uint32
 int validate_shape(const struct measured *m, const double *predicted, uint32_t shape,
                    struct validate_shape *out)
 {
-    double *values = malloc((3ull * m->count + 1) * sizeof *values), *slow = values + m->count,
-           *says = slow + m->count, likes = INFINITY, best = INFINITY, formula = NAN,
-           formula_slow = NAN;
+    MK_FREED double *values = malloc((3ull * m->count + 1) * sizeof *values);
+    double *slow = values + m->count, *says = slow + m->count, likes = INFINITY, best = INFINITY,
+           formula = NAN, formula_slow = NAN;
     uint32_t n = 0;
     int said = 1;
     *out = (struct validate_shape){.default_error = NAN};
@@ -207,15 +208,14 @@ int validate_shape(const struct measured *m, const double *predicted, uint32_t s
         out->taken =
             formula <= likes * VALIDATE_WORTH ? formula_slow / (said ? 1 : best) : out->liked;
     }
-    free(values);
     return n > 0;
 }
 
 void validate_sum(const struct measured *m, const double *predicted, int op,
                   struct validate_sum *out)
 {
-    double *all = malloc((3ull * m->count + 1) * sizeof *all), *near = all + m->count,
-           *defaults = near + m->count;
+    MK_FREED double *all = malloc((3ull * m->count + 1) * sizeof *all);
+    double *near = all + m->count, *defaults = near + m->count;
     uint32_t nears = 0, ranks = 0;
     *out = (struct validate_sum){.plans = 0};
     for (uint32_t shape = 0; all && shape < m->shapes; shape++) {
@@ -254,5 +254,4 @@ void validate_sum(const struct measured *m, const double *predicted, int op,
         out->default_median = validate_median(defaults, out->defaults);
         out->default_worst = out->defaults ? defaults[out->defaults - 1] : NAN;
     }
-    free(all);
 }

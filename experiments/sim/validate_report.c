@@ -1,5 +1,6 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
 #include "experiments/common/gnuplot.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
@@ -86,10 +87,9 @@ static void validate_print(const struct measured *m, const double *predicted,
 
 static int validate_write_csv(const char *path, const struct measured *m, const double *predicted)
 {
-    struct csv_table csv;
-    int rc = m->count ? csv_open(&csv) : 0;
-    if (rc || !m->count)
-        return rc;
+    struct csv_table csv = {.count = 0};
+    if (!m->count)
+        return 0;
     for (uint32_t i = 0; i < m->count; i++) {
         const struct measured_row *r = &m->rows[i];
         const struct mk_problem *q = &r->plan.problem;
@@ -181,7 +181,7 @@ static int validate_all(const struct mk_machine *machine, const char *list, enum
                         size_t size)
 {
     struct measured m = {.rows = NULL};
-    double *predicted = NULL;
+    MK_FREED double *predicted = NULL;
     int status = STATUS_USAGE;
     if ((plot && !validate_ends(plot, ".gp") && gnuplot_check_path("--plot", plot, error, size)) ||
         output_check("--plot", plot, OUTPUT_WRITTEN, error, size) ||
@@ -208,7 +208,6 @@ static int validate_all(const struct mk_machine *machine, const char *list, enum
     else if (!plot || !validate_draw(plot, &m, predicted, error, size))
         status = STATUS_DONE;
 out:
-    free(predicted);
     measured_free(&m);
     return status;
 }

@@ -1,6 +1,7 @@
 /* `mkernel sweep`: many points measured into one file of results. */
 #include "experiments/sweep/sweep.h"
 #include "core/clock.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
@@ -41,47 +42,45 @@ static const struct option_spec specs[] = {
      "1..8*2 is 1:2:4:8; op and exec are names, too, and env.NAME is a variable of the "
      "environment. Takes the place of what FILE says of the same name",
      .max = 4095, .group = POINTS},
-    {"list", OPTION_FLAG, AT(list), NULL, "print the commands of all points and end",
-     .group = POINTS},
+    {"list", OPTION_FLAG, AT(list), NULL, "print the commands of all points and end"},
     {"repeats", OPTION_NUMBERS, AT(repeats), "N", "jobs of each point. Default: FILE's, else 3", 1,
      1000, .group = JOBS},
     {"seed", OPTION_NUMBERS, AT(seed), "S",
      "of the order of the points; repeat R of a point has inputs of seed S + R. Default: FILE's, "
      "else 1",
-     0, UINT64_MAX / 2, .group = JOBS},
+     0, UINT64_MAX / 2},
     {"budget", OPTION_TEXT, AT(budget), "MINUTES",
-     "begin no job after so many minutes. Default: FILE's, else no bound", .max = 31,
-     .group = JOBS},
+     "begin no job after so many minutes. Default: FILE's, else no bound", .max = 31},
     {"limit", OPTION_SECONDS, AT(limit_ns), "SECONDS",
      "a job that takes longer is ended, and is one that failed. Default: FILE's, else 600", 1000000,
-     86400000000000ull, .group = JOBS},
+     86400000000000ull},
     {"jobs", OPTION_NUMBERS, AT(jobs), "N",
      "jobs at once. Default: as many as cores where all points are exec=sim or emulated, else 1, "
      "as measured jobs disturb each other, or under a launcher",
-     1, SWEEP_JOBS, .group = JOBS},
-    {"force", OPTION_FLAG, AT(force), NULL, "--jobs of measured points, too", .group = JOBS},
-    {"retry", OPTION_FLAG, AT(retry), NULL, "jobs that failed are done again", .group = JOBS},
+     1, SWEEP_JOBS},
+    {"force", OPTION_FLAG, AT(force), NULL, "--jobs of measured points, too"},
+    {"retry", OPTION_FLAG, AT(retry), NULL, "jobs that failed are done again"},
     {"hosts", OPTION_TEXT, AT(hosts), "FILE",
      "start the ranks by ssh: a line a host, `node1 slots=8`; the first has the results. Default: "
      "ranks on this host, or as a launcher says",
-     .max = 4000, .group = JOBS},
+     .max = 4000},
     {"spread", OPTION_WORD, AT(spread), "array|srun",
      "measure a share of the points: this task's of `sbatch --array=0-7`, or of `srun -n 8` "
      "(whose tasks are the ranks of each point without it). Each task has a part of its own, "
      "OUT.part.NAME, and merges it into OUT at its end; parts of tasks that died are merged by "
      "the next sweep with --spread, or by `mkernel results OUT merge`",
-     .words = spreads, .word_count = 2, .group = JOBS},
+     .words = spreads, .word_count = 2},
     {"out", OPTION_TEXT, AT(out), "FILE",
      "the results (SQLite); jobs that are in it are not done again. Default: FILE's name, with .db "
      "for its ending, in this folder",
      .max = 4000, .group = RESULTS},
     {"mix", OPTION_FLAG, AT(mix), NULL,
-     "add to results of another machine or another build of mkernel", .group = RESULTS},
+     "add to results of another machine or another build of mkernel"},
     {"expect", OPTION_TEXT, AT(expect), "FILE",
      "then compare with other results: exit status 1 where a point got slower than its interval "
      "allows",
-     .max = 4000, .group = RESULTS},
-    {"quiet", OPTION_FLAG, AT(quiet), NULL, "no line for each job, and no table", .group = RESULTS},
+     .max = 4000},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL, "no line for each job, and no table"},
 };
 
 static const struct option_table table = {
@@ -309,7 +308,7 @@ static int sweep_over_hosts(const char *file, int argc, char **argv, int *stoppe
 {
     static struct host_list hosts;
     char error[512];
-    char **words = calloc((size_t)argc + 2, sizeof *words);
+    MK_FREED char **words = calloc((size_t)argc + 2, sizeof *words);
     int count = 0;
     if (!words)
         return STATUS_FAILED;
@@ -332,7 +331,6 @@ static int sweep_over_hosts(const char *file, int argc, char **argv, int *stoppe
         else if (*error)
             sweep_fail("%s", error);
     }
-    free(words);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "experiments/sweep/sweep.h"
 #include "core/bootstrap.h"
 #include "core/launcher.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/launched.h"
 
@@ -140,7 +141,7 @@ int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t li
 {
     if (!crew.bootstrap)
         return sweep_run_job(out, c->words, c->environment, limit_ns);
-    struct crew_order *o = calloc(1, sizeof *o);
+    MK_FREED struct crew_order *o = calloc(1, sizeof *o);
     if (!o)
         return -ENOMEM;
     o->kind = CREW_JOB;
@@ -151,7 +152,6 @@ int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t li
     rc = rc ? rc : sweep_crew_do(o, out);
     rc = rc || out->stopped ? rc
                             : bootstrap_allgather(crew.bootstrap, out, crew.endings, sizeof *out);
-    free(o);
     if (!rc && !out->stopped)
         sweep_crew_judge(out);
     return rc;
@@ -159,7 +159,7 @@ int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t li
 
 int sweep_crew_work(char *error, size_t size)
 {
-    struct crew_order *mine = calloc(1, sizeof *mine);
+    MK_FREED struct crew_order *mine = calloc(1, sizeof *mine);
     struct sweep_ended ended = {.status = 0};
     int rc = mine ? 0 : -ENOMEM;
     while (!rc) {
@@ -171,7 +171,6 @@ int sweep_crew_work(char *error, size_t size)
             break;
         rc = rc ? rc : bootstrap_allgather(crew.bootstrap, &ended, crew.endings, sizeof ended);
     }
-    free(mine);
     if (rc)
         snprintf(error, size, "rank %u: rank 0 or another rank of the sweep is lost: %s",
                  crew.launcher.rank, strerror(-rc));
@@ -181,12 +180,11 @@ int sweep_crew_work(char *error, size_t size)
 void sweep_crew_leave(void)
 {
     if (crew.bootstrap && crew.launcher.rank == 0 && !bootstrap_failure(crew.bootstrap, NULL)) {
-        struct crew_order *end = calloc(1, sizeof *end);
+        MK_FREED struct crew_order *end = calloc(1, sizeof *end);
         if (end) {
             end->kind = CREW_END;
             bootstrap_allgather(crew.bootstrap, end, crew.orders, sizeof *end);
         }
-        free(end);
     }
     if (crew.bootstrap)
         bootstrap_leave(crew.bootstrap);

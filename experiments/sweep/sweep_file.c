@@ -1,6 +1,7 @@
 /* A sweep as a file: YAML, read by libyaml, whose nodes know their lines. What the keys mean
  * docs/EXPERIMENTS.md says. */
 #include "experiments/sweep/sweep.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
@@ -20,7 +21,7 @@
 static const char *sweep_file_load(struct sweep *s, const char *path, size_t *length, char *error,
                                    size_t size)
 {
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     char *text = f ? sweep_take(s, FILE_MOST + 1) : NULL;
     *length = text ? fread(text, 1, FILE_MOST + 1, f) : 0;
     if (!f)
@@ -33,12 +34,8 @@ static const char *sweep_file_load(struct sweep *s, const char *path, size_t *le
         snprintf(error, size, "%s is longer than 1 MB: that is no sweep", path);
     else if (strlen(text) != *length)
         snprintf(error, size, "%s is no text", path);
-    else {
-        fclose(f);
+    else
         return text;
-    }
-    if (f)
-        fclose(f);
     return NULL;
 }
 

@@ -2,6 +2,7 @@
 #include "experiments/sweep/sweep.h"
 #include "backends/nic.h"
 #include "core/mkernel.h"
+#include "core/scoped.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/json_write.h"
 #include "experiments/info/version.h"
@@ -20,7 +21,7 @@ const char *openblas_get_config(void) __attribute__((weak));
 static const char *sweep_machine_line(const char *path, const char *key, char *out, size_t size)
 {
     char line[512];
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     out[0] = '\0';
     while (f && !*out && fgets(line, sizeof line, f)) {
         if (strncmp(line, key, strlen(key)))
@@ -29,8 +30,6 @@ static const char *sweep_machine_line(const char *path, const char *key, char *o
         from += strspn(from, " \t:=\"");
         snprintf(out, size, "%.*s", (int)strcspn(from, "\"\n"), from);
     }
-    if (f)
-        fclose(f);
     return out;
 }
 

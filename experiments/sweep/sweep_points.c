@@ -306,15 +306,11 @@ int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enu
         sweep_points_word(c, "--seed");
         sweep_points_word(c, "%lu", seed);
     }
-    if (mode == SWEEP_ASK)
-        sweep_points_word(c, "--dry-run");
-    else if (mode == SWEEP_TRACE) {
-        sweep_points_word(c, "--trace");
+    sweep_points_word(c, mode == SWEEP_ASK     ? "--dry-run"
+                         : mode == SWEEP_TRACE ? "--trace"
+                                               : "--json");
+    if (mode != SWEEP_ASK)
         sweep_points_word(c, "%s", result);
-    } else {
-        sweep_points_word(c, "--json");
-        sweep_points_word(c, "%s", result);
-    }
     if (!simulated && !emulated && mode == SWEEP_MEASURE)
         sweep_points_word(c, "--samples");
     sweep_points_word(c, "--quiet");

@@ -1,5 +1,6 @@
 /* The rows of a sweep in its results file. */
 #include "experiments/sweep/sweep_run.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/results/results_merge.h"
 #include "tracer/bound.h"
@@ -38,7 +39,8 @@ static void sweep_store_find_other(sqlite3 *db, int spread, const char *text, ch
 int sweep_store_begin(struct running *r, char *error, size_t size)
 {
     struct sweep *s = r->sweep;
-    char now[32], *facts = sweep_machine();
+    char now[32];
+    MK_FREED char *facts = sweep_machine();
     if (!facts)
         return -ENOMEM;
     snprintf(error, size, "%s cannot be written", r->how->out);
@@ -48,22 +50,20 @@ int sweep_store_begin(struct running *r, char *error, size_t size)
         "' at ' || json_extract(?1, '$.commit') || ', ' || json_extract(?1, '$.build') || "
         "', driver ' || json_extract(?1, '$.nvidia_driver')";
     char text[800] = "", other[800] = "";
-    sqlite3_stmt *q = query_ask(r->db, identity, "t", facts);
+    QUERY q = query_ask(r->db, identity, "t", facts);
     const char *who_am_i;
     if (query_row(q, "t", &who_am_i))
         snprintf(text, sizeof text, "%s", who_am_i);
-    sqlite3_finalize(q);
+    sqlite3_reset(q);
     sweep_store_find_other(r->db, r->how->whole != NULL, text, other, sizeof other);
     if (!*other && r->whole)
         sweep_store_find_other(r->whole, 1, text, other, sizeof other);
-    if (*other && !r->how->mix) {
-        snprintf(error, size,
-                 "%s was measured with %s, and this is %s: name another file with --out, or --mix "
-                 "puts both into one",
-                 r->how->whole ? r->how->whole : r->how->out, other, text);
-        free(facts);
-        return -EINVAL;
-    }
+    if (*other && !r->how->mix)
+        return mk_fail(
+            -EINVAL, error, size,
+            "%s was measured with %s, and this is %s: name another file with --out, or --mix "
+            "puts both into one",
+            r->how->whole ? r->how->whole : r->how->out, other, text);
     int rc = sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
     rc = rc ? rc
             : results_do(r->db,
@@ -100,7 +100,6 @@ int sweep_store_begin(struct running *r, char *error, size_t size)
     }
     if (sqlite3_exec(r->db, rc ? "ROLLBACK" : "COMMIT", NULL, NULL, NULL) && !rc)
         rc = -EIO;
-    free(facts);
     return rc;
 }
 
@@ -122,13 +121,10 @@ int sweep_store_has(struct running *r, const struct sweep_job *j)
 
 char *sweep_store_result(struct running *r, const char *path)
 {
-    FILE *f = fopen(path, "re");
+    MK_CLOSED FILE *f = fopen(path, "re");
     struct stat st;
-    char *flat = NULL,
-         *text = f && !fstat(fileno(f), &st) ? calloc(1, (size_t)st.st_size + 1) : NULL;
+    MK_FREED char *text = f && !fstat(fileno(f), &st) ? calloc(1, (size_t)st.st_size + 1) : NULL;
     size_t length = text ? fread(text, 1, (size_t)st.st_size, f) : 0;
-    if (f)
-        fclose(f);
     QUERY q =
         query_ask(r->db,
                   "SELECT CASE WHEN json_valid(?1) THEN CASE WHEN json_extract(?1, '$.rows[0]') "
@@ -136,10 +132,7 @@ char *sweep_store_result(struct running *r, const char *path)
                   "'$.rows[0]')) END END",
                   "t", text);
     const char *object;
-    if (length && query_row(q, "t", &object) && *object)
-        flat = strdup(object);
-    free(text);
-    return flat;
+    return length && query_row(q, "t", &object) && *object ? strdup(object) : NULL;
 }
 
 int sweep_store_job(struct running *r, const struct sweep_job *j, const struct outcome *o)

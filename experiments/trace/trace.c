@@ -207,7 +207,7 @@ static int trace_run_query(sqlite3 *db, const char *sql, int csv, char *error, s
 {
     const char *rest = sql;
     while (*rest) {
-        sqlite3_stmt *q = NULL;
+        QUERY q = NULL;
         if (sqlite3_prepare_v2(db, rest, -1, &q, &rest) != SQLITE_OK)
             break;
         if (!q)
@@ -228,7 +228,6 @@ static int trace_run_query(sqlite3 *db, const char *sql, int csv, char *error, s
             }
             putchar('\n');
         }
-        sqlite3_finalize(q);
         if (rc != SQLITE_DONE)
             break;
     }

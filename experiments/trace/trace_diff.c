@@ -1,6 +1,7 @@
 /* `mkernel trace diff`: two runs, figure by figure. Launches are aligned by their number, the rest
  * by name. */
 #include "experiments/trace/trace_cli.h"
+#include "core/scoped.h"
 #include "core/sorted.h"
 #include "core/sentence.h"
 
@@ -71,7 +72,7 @@ static void trace_diff_print_run(FILE *out, const char *side, sqlite3 *db)
 static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 {
     int64_t room = query_integer(a, 0, "SELECT count(*) FROM launches", ""), n = 0;
-    double *ratio = malloc((size_t)(room + 1) * sizeof *ratio);
+    MK_FREED double *ratio = malloc((size_t)(room + 1) * sizeof *ratio);
     QUERY p = query_ask(a, "SELECT slowest_ns FROM launches ORDER BY launch", "");
     QUERY q = query_ask(b, "SELECT slowest_ns FROM launches ORDER BY launch", "");
     double one, two;
@@ -85,7 +86,6 @@ static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
                 "over %ld launch%s\n",
                 ratio[n / 2], ratio[0], ratio[n - 1], n, n == 1 ? "" : "es");
     }
-    free(ratio);
     return ratio ? 0 : -ENOMEM;
 }
 
@@ -101,7 +101,7 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
     if (!same)
         fprintf(out, "note: not the same op, shape and cluster; shares compare, times may not\n");
     fprintf(out, "\n  %-38s %12s %12s %12s\n", "", "A", "B", "change");
-    struct trace_figure *figures = malloc(MOST_FIGURES * sizeof *figures);
+    MK_FREED struct trace_figure *figures = malloc(MOST_FIGURES * sizeof *figures);
     int count = figures ? trace_figures(a, b, figures, MOST_FIGURES) : 0,
         rc = figures ? 0 : -ENOMEM;
     for (int i = 0; i < count && !rc; i++) {
@@ -115,7 +115,6 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
         }
         trace_diff_print_row(out, &figures[i]);
     }
-    free(figures);
     if (rc)
         snprintf(error, size, "out of memory");
     else if (fflush(out) != 0)

@@ -6,6 +6,8 @@
  * Queries give what an event's members are, as JSON; this file gives it a thread. */
 #include "experiments/trace/trace_cli.h"
 #include "core/grow.h"
+#include "core/scoped.h"
+#include "core/sorted.h"
 
 #include <stdlib.h>
 
@@ -164,15 +166,8 @@ static int trace_export_lane(struct lanes *l, int64_t start, int64_t end)
 /* The thread on which an event stands. */
 static int64_t trace_export_tid(const struct export *x, int64_t event, int64_t track)
 {
-    size_t low = 0, high = x->moved_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (x->moved[middle].event < event)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < x->moved_count && x->moved[low].event == event ? x->moved[low].tid : track;
+    size_t at = MK_BISECT(i, x->moved_count, x->moved[i].event < event);
+    return at < x->moved_count && x->moved[at].event == event ? x->moved[at].tid : track;
 }
 
 /* The thread of an event of a track in which some overlap: copies have lanes of their own there.
@@ -226,7 +221,7 @@ static void trace_export_events(struct export *x)
            "LEFT JOIN role o ON o.id = t.role WHERE t.first_event IS NOT NULL AND (?3 < 0 OR "
            "t.rank = ?3) ORDER BY t.first_event");
     QUERY q = trace_export_ask(x, events);
-    struct lanes *lanes = malloc(2 * sizeof *lanes);
+    MK_FREED struct lanes *lanes = malloc(2 * sizeof *lanes);
     long long track, rank, longest, id, start, ns, kind;
     const char *name, *members;
     while (q && lanes && query_row(tracks, "iiit", &track, &rank, &longest, &name)) {
@@ -250,7 +245,6 @@ static void trace_export_events(struct export *x)
         }
         sqlite3_reset(q);
     }
-    free(lanes);
 }
 
 /* ---- messages ---- */
@@ -285,7 +279,7 @@ static void trace_export_messages(struct export *x)
     if (count < 1 || count > 1 << 28) /* of a damaged file */
         return;
     x->messages = calloc((size_t)count, sizeof *x->messages);
-    struct lanes *lanes = calloc(1, sizeof *lanes);
+    MK_FREED struct lanes *lanes = calloc(1, sizeof *lanes);
     QUERY q = trace_export_ask(x, messages);
     long long id, rank, start, end, from[3], to[3], last = -1;
     int64_t first_tid = x->next_tid;
@@ -315,7 +309,6 @@ static void trace_export_messages(struct export *x)
         }
     }
     x->message_count = count;
-    free(lanes);
 }
 
 /* ---- arrows ---- */
@@ -341,13 +334,12 @@ static int trace_export_inside(const struct export *x, sqlite3_stmt *before, int
     int found = 1;
     p->at = start + ns - 1;
     if (ns <= 0) {
-        sqlite3_bind_int64(before, 1, event);
+        query_again(before, "i", event);
         long long one, end;
         if ((found = query_row(before, "ii", &one, &end))) {
             event = one;
             p->at = end <= start ? end - 1 : start;
         }
-        sqlite3_reset(before);
     }
     p->tid = trace_export_tid(x, event, p->tid);
     return found;

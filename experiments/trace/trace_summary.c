@@ -75,11 +75,10 @@ int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size)
         sqlite3_create_function(db, functions[i].name, functions[i].arguments, SQLITE_UTF8, NULL,
                                 functions[i].call, NULL, NULL);
     for (const char *sql = summary_sql; *sql && (rc == SQLITE_OK || rc == SQLITE_DONE);) {
-        sqlite3_stmt *q = NULL;
+        QUERY q = NULL;
         rc = sqlite3_prepare_v2(db, sql, -1, &q, &sql);
         while (q && (rc = sqlite3_step(q)) == SQLITE_ROW)
             fprintf(out, "%s\n", (const char *)sqlite3_column_text(q, 0));
-        sqlite3_finalize(q);
     }
     if (rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_INTERRUPT) /* the last: bound.h */
         return mk_fail(-EBADMSG, error, size, "the trace is damaged: %s", sqlite3_errmsg(db));

@@ -3,6 +3,8 @@
  * shares of the role's CTAs. Time begins at zero with the first launch, and what lies between
  * launches is cut out. */
 #include "experiments/trace/trace_plot.h"
+#include "core/scoped.h"
+#include "core/sorted.h"
 #include "experiments/common/gnuplot.h"
 
 #include <errno.h>
@@ -97,15 +99,7 @@ static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, const struct tr
 /* The first piece that ends after a time. */
 static int64_t trace_timeline_piece_after(const struct axis *a, int64_t time)
 {
-    int64_t low = 0, high = a->count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (a->pieces[middle].to <= time)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (int64_t)MK_BISECT(i, (uint64_t)a->count, a->pieces[i].to <= time);
 }
 
 typedef double columns[COLUMNS][STATES]; /* ns by state */
@@ -302,14 +296,12 @@ int trace_plot_timeline(const struct trace_picture *p)
     QUERY q = query_ask(p->db, timeline_rows, "ii", p->part.rank, (int64_t)p->part.role);
     for (int nic; query_row(q, "-n", &nic); rows++)
         nics += nic;
-    columns *c = malloc(sizeof *c);
+    MK_FREED columns *c = malloc(sizeof *c);
     int rc = !c             ? -ENOMEM
              : rows == nics ? p->part.role < 0 ? -ENODATA : -ERANGE
                             : trace_timeline_make_axis(&a, p->db, &p->part);
-    if (rc) {
-        free(c);
+    if (rc)
         return rc;
-    }
     const char *title =
         rows > MAX_ROWS ? "CTA roles over time (the first 256 rows)" : "CTA roles over time";
     rows = rows > MAX_ROWS ? MAX_ROWS : rows;
@@ -335,6 +327,5 @@ int trace_plot_timeline(const struct trace_picture *p)
                     s > 1 ? ",\\\n " : "", s, states[s].colour, states[s].name);
     fputc('\n', p->out);
     free(a.pieces);
-    free(c);
     return 0;
 }

@@ -23,11 +23,10 @@ static const struct option_spec specs[] = {
      "has. Default: all",
      .max = 1023, .group = SEARCH},
     {"rounds", OPTION_NUMBERS, AT(rounds), "N",
-     "how often the best plan so far is changed in one option. Default 3", 1, 100, .group = SEARCH},
+     "how often the best plan so far is changed in one option. Default 3", 1, 100},
     {"verify", OPTION_FLAG, AT(verify), NULL,
      "keeps nothing; only says whether the default plan is within 1.05 of the best found, and ends "
-     "with exit status 1 if it is not",
-     .group = SEARCH},
+     "with exit status 1 if it is not"},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "writes all measured plans as CSV", .max = 4095,
      .group = RESULTS},
 };

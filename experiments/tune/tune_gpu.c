@@ -4,6 +4,7 @@
 #include "experiments/job/gpu_operands.h"
 #include "experiments/job/op.h"
 #include "core/comm.h"
+#include "core/scoped.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -112,7 +113,7 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
     struct gpu_bench *b = &t->gpu->bench;
     struct gpu_shape *s = &t->gpu->shape;
     int gemm = tune_gpu_is_gemm(t->gpu);
-    uint32_t *counts = calloc(count, sizeof *counts);
+    MK_FREED uint32_t *counts = calloc(count, sizeof *counts);
     int result = counts ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < count && !result; i++) {
         t->running = &t->plans[which[i]];
@@ -148,7 +149,6 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
                                           counts[i],
                                           wrong};
     }
-    free(counts);
     return result;
 }
 
@@ -161,9 +161,9 @@ int tune_gpu_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which
     struct gpu_bench *b = &t->gpu->bench;
     b->launches = (uint32_t)mk_ceil_div(iters, GPU_TURNS) + GPU_SKIPPED;
     uint32_t room = GPU_TURNS * b->launches;
-    struct gpu_graphs *graphs = calloc(count, sizeof *graphs);
-    struct gpu_check *checks = calloc(count, sizeof *checks);
-    float *times = calloc((size_t)count * room, sizeof *times);
+    MK_FREED struct gpu_graphs *graphs = calloc(count, sizeof *graphs);
+    MK_FREED struct gpu_check *checks = calloc(count, sizeof *checks);
+    MK_FREED float *times = calloc((size_t)count * room, sizeof *times);
     result = graphs && checks && times
                  ? measure(t, graphs, which, count, times, room, checks, results)
                  : gpu_say(b, -ENOMEM, "no memory for the plans that are measured");
@@ -171,9 +171,6 @@ int tune_gpu_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which
     gpu_operands_close(&t->gpu->operands);
     for (uint32_t i = 0; graphs && i < count; i++)
         gpu_graphs_close(&graphs[i]);
-    free(graphs);
-    free(checks);
-    free(times);
     return result;
 }
 

@@ -5,6 +5,7 @@
 #include "core/agree.h"
 #include "core/comm.h"
 #include "core/ops/op.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -93,7 +94,7 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
     struct mk_plan *plans[TOGETHER];
     struct check_result checks[TOGETHER];
     uint64_t per_turn = mk_ceil_div(iters, TURNS), all = per_turn * TURNS;
-    double *times = calloc(count * all, sizeof *times);
+    MK_FREED double *times = calloc(count * all, sizeof *times);
     int result = times ? 0 : -ENOMEM;
     memset(checks, 0, sizeof checks);
     for (uint32_t i = 0; i < count && !result; i++) {
@@ -121,7 +122,6 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
         snprintf(t->error, t->size, "%s", *mk_error(comm) ? mk_error(comm) : strerror(-result));
     if (r.data.job)
         run_data_close(&r.data);
-    free(times);
     return result;
 }
 
@@ -130,7 +130,7 @@ static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_
                              uint32_t count, struct tune_result *mine)
 {
     uint32_t world = t->job->identity.world;
-    struct tune_result *all = calloc((size_t)world * count, sizeof *all);
+    MK_FREED struct tune_result *all = calloc((size_t)world * count, sizeof *all);
     int result =
         all ? bootstrap_allgather(comm->bootstrap, mine, all, count * sizeof *mine) : -ENOMEM;
     for (uint32_t i = 0; i < count && !result; i++) {
@@ -150,7 +150,6 @@ static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_
         }
         p->ratio = p->ms / t->plans[which[0]].ms;
     }
-    free(all);
     if (result)
         snprintf(t->error, t->size, "the times of the ranks could not be joined: %s",
                  strerror(-result));
@@ -172,10 +171,11 @@ static int tune_measure_agree_on_table(struct tune *t, struct mk_comm *comm)
 static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
 {
     const struct run_identity *me = &t->job->identity;
-    struct {
+    struct meeting {
         uint16_t port;
         int16_t error;
-    } mine = {0, 0}, *all = calloc(me->world, sizeof mine);
+    } mine = {0, 0};
+    MK_FREED struct meeting *all = calloc(me->world, sizeof *all);
     t->listen_fd = me->rank ? -1 : bootstrap_listen(me->host, &mine.port);
     if (!me->rank && t->listen_fd < 0)
         mine.error = (int16_t)t->listen_fd;
@@ -183,7 +183,6 @@ static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
     result = result ? result : all[0].error;
     if (!result)
         t->port = all[0].port;
-    free(all);
     if (result)
         snprintf(t->error, t->size, "the ranks cannot meet again: %s", strerror(-result));
     return result;
@@ -192,7 +191,7 @@ static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
 static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t count,
                                  uint64_t iters, uint64_t heap, uint64_t flags)
 {
-    struct tune_result *results = calloc(count, sizeof *results);
+    MK_FREED struct tune_result *results = calloc(count, sizeof *results);
     struct mk_config config;
     struct mk_comm *comm = NULL;
     run_configure(t->job, &config);
@@ -217,7 +216,6 @@ static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t
     result = result ? result : tune_measure_join(t, comm, which, count, results);
     result = result ? result : tune_measure_arrange_meeting(t, comm);
     run_close(comm);
-    free(results);
     return result;
 }
 

@@ -1,5 +1,6 @@
 /* What a search found: a table for people, CSV for programs. */
 #include "experiments/job/bench_row.h"
+#include "core/sorted.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
 #include "experiments/tune/tune.h"
@@ -24,11 +25,7 @@ static int tune_report_by_rank(const void *x, const void *y, void *plans)
 {
     const struct tune_plan *a = (struct tune_plan *)plans + *(const uint32_t *)x,
                            *b = (struct tune_plan *)plans + *(const uint32_t *)y;
-    if (a->wrong != b->wrong)
-        return a->wrong - b->wrong;
-    if (a->last != b->last)
-        return b->last - a->last;
-    return (a->ratio > b->ratio) - (a->ratio < b->ratio);
+    return a->wrong - b->wrong ?: b->last - a->last ?: MK_ORDER(a->ratio, b->ratio);
 }
 
 static void tune_report_print_plan(FILE *out, const struct tune *t, uint32_t i, uint32_t best)
@@ -93,9 +90,6 @@ static int tune_report_write_csv(struct tune *t, const uint32_t *order, uint32_t
     const char *path = t->job->options.csv;
     size_t before = t->csv.rows_bytes;
     struct stat s;
-    int rc = t->csv.names ? 0 : csv_open(&t->csv);
-    if (rc)
-        return rc;
     for (uint32_t i = 0; i < t->count; i++)
         tune_report_fill_row(&t->csv, t, order[i], best);
     int whole = output_table(0, path, NULL) == stdout && (stat(path, &s) || S_ISREG(s.st_mode));

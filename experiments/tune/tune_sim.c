@@ -1,6 +1,7 @@
 /* `mkernel tune OP --exec sim`: the search of tune.c over simulated times, for clusters that are
  * not there. */
 #include "experiments/tune/tune.h"
+#include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
@@ -64,8 +65,8 @@ static int tune_sim_one(struct tune_sim_work *w, struct tune_plan *p, char *erro
 {
     struct mk_problem q = w->tune->shape.problem;
     struct timed_config config = {.launches = 1, .seed = w->tune->job->options.seed};
-    struct mk_plan *plan = calloc(1, sizeof *plan);
-    struct timed_result *r = calloc(1, sizeof *r);
+    MK_FREED struct mk_plan *plan = calloc(1, sizeof *plan);
+    MK_FREED struct timed_result *r = calloc(1, sizeof *r);
     int result = plan && r ? 0 : -ENOMEM;
     q.tuning = p->asked;
     if (result)
@@ -82,8 +83,6 @@ static int tune_sim_one(struct tune_sim_work *w, struct tune_plan *p, char *erro
         p->ms = p->min = p->max = p->low = p->high = (double)r->ns / 1e6;
         p->launches = 1;
     }
-    free(plan);
-    free(r);
     return result;
 }
 

@@ -63,13 +63,13 @@ static inline int pair_rank_open(struct pair_rank *r, uint32_t rank, uint64_t da
                                  const char *options)
 {
     uint32_t peer = 1 - rank;
-    struct verbs_rc_config config = {.api = &r->api,
-                                     .devices = {"soft0", "soft1"},
-                                     .device_count = pair_devices,
-                                     .rank = rank,
-                                     .world = PAIR_RANKS,
-                                     .peers = &peer,
-                                     .peer_count = 1};
+    struct verbs_rc_config config = {
+        .api = &r->api,
+        .end = {.nics = {.devices = {"soft0", "soft1"}, .count = pair_devices},
+                .rank = rank,
+                .world = PAIR_RANKS,
+                .peers = &peer,
+                .peer_count = 1}};
     memset(r, 0, sizeof *r);
     verbs_options_default(&config.options);
     int rc = verbs_options_parse(&config.options, options, r->error, sizeof r->error);
@@ -81,7 +81,7 @@ static inline int pair_rank_open(struct pair_rank *r, uint32_t rank, uint64_t da
         pair_alter(&r->api);
     r->heap_bytes = PAIR_FLAG_BYTES + data_bytes;
     r->heap = mmap(NULL, r->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    config.heap =
+    config.end.heap =
         (struct mr_heap){.base = r->heap, .flag_bytes = PAIR_FLAG_BYTES, .bytes = r->heap_bytes};
     return verbs_rc_open(&r->fabric, &config, r->error, sizeof r->error);
 }

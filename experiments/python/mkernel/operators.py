@@ -72,6 +72,11 @@ def _launch_folded(comm, op, inputs, outputs, *flags):
     return outputs
 
 
+def _written(*outputs):
+    """The one or two results that a call writes in place; None: it makes new ones."""
+    return None if outputs[0] is None and outputs[-1] is None else outputs
+
+
 def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = False, deterministic=False, options: str = "", comm=None):
     """C = f(gather(A) B + bias): the rows of A of all ranks, times this rank's B.
 
@@ -86,9 +91,8 @@ def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = Fa
     deterministic: "everywhere": a row of C has the same bits whatever M, the plan and W. Else it has them in every run of a plan.
     """
     options = f"{options} epilogue={activation}" if activation else options
-    outputs = None if out is None else (out,)
     name = "ag_gemm" + "_gated" * bool(gated) + "_bias" * (bias is not None)
-    return _launch(comm, name, (a, b) if bias is None else (a, b, bias), outputs, False, deterministic, options)[0]
+    return _launch(comm, name, (a, b) if bias is None else (a, b, bias), _written(out), False, deterministic, options)[0]
 
 
 def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, activation: str = "", gated: bool = False, options: str = "", comm=None):
@@ -102,17 +106,16 @@ def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, activation: str = "", gat
     out: [M, N] bf16. Returns it. Sums are fp32.
     """
     options = f"{options} epilogue={activation}" if activation else options
-    return _launch(comm, "ag_gemm_fp8" + "_gated" * bool(gated), (a, b, a_scales, b_scales), None if out is None else (out,), options=options)[0]
+    return _launch(comm, "ag_gemm_fp8" + "_gated" * bool(gated), (a, b, a_scales, b_scales), _written(out), options=options)[0]
 
 
 def _gemm_sum(name, a, b, out, residual, norm_weight, eps, deterministic, options, comm):
     if residual is None and norm_weight is not None:
         raise Refused(f"{name}: norm_weight norms C + residual: give residual, too")
-    if residual is not None:
-        if norm_weight is None:
-            return _launch(comm, name + "_residual", (a, b, residual), None if out is None else (out,), False, deterministic, options)[0]
+    if norm_weight is not None:
         return tuple(_launch(comm, name + "_residual_rmsnorm", (a, b, residual, norm_weight), out, False, deterministic, f"{options} eps={eps!r}"))
-    return _launch(comm, name, (a, b), None if out is None else (out,), False, deterministic, options)[0]
+    inputs = (name, (a, b)) if residual is None else (name + "_residual", (a, b, residual))
+    return _launch(comm, *inputs, _written(out), False, deterministic, options)[0]
 
 
 def gemm_rs(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic=False, options: str = "", comm=None):
@@ -134,12 +137,12 @@ def gemm_rs_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = Fal
 
     a_scales: [ceil(K/128), M] fp32. out: [M/W, N] bf16. Returns it. Sums over ranks as in gemm_rs.
     """
-    return _launch(comm, "gemm_rs_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), False, deterministic, options)[0]
+    return _launch(comm, "gemm_rs_fp8", (a, b, a_scales, b_scales), _written(out), False, deterministic, options)[0]
 
 
 def gemm_ar_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = False, options: str = "", comm=None):
     """gemm_ar of FP8: arguments as gemm_rs_fp8 has them. out: [M, N] bf16. Returns it."""
-    return _launch(comm, "gemm_ar_fp8", (a, b, a_scales, b_scales), None if out is None else (out,), False, deterministic, options)[0]
+    return _launch(comm, "gemm_ar_fp8", (a, b, a_scales, b_scales), _written(out), False, deterministic, options)[0]
 
 
 def gemm_ar(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic=False, options: str = "", comm=None):
@@ -203,12 +206,11 @@ def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", sequ
         a rank's runs of rows are multiples of 128. Else it has them in every run of a plan.
     Returns (out, lse).
     """
-    outputs = None if out is None and lse is None else (out, lse)
     if _contiguous(split):
         options = f"split=contiguous {options}".strip()
     if sequence is not None:
         options = f"sequence={int(sequence)} {options}".strip()
-    return tuple(_launch(comm, "ring_attention", (q, k, v), outputs, causal, deterministic, options))
+    return tuple(_launch(comm, "ring_attention", (q, k, v), _written(out, lse), causal, deterministic, options))
 
 
 def _roomy(options, capacity, expert_map):
@@ -255,8 +257,7 @@ def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, deterministic=False, co
     deterministic: as in ag_gemm.
     Returns (out, rows).
     """
-    outputs = None if out is None and rows is None else (out, rows)
-    return tuple(_launch(comm, *_counted("moe_dispatch_gemm", (x, b, ids), count), outputs, False, deterministic, _roomy(options, capacity, expert_map)))
+    return tuple(_launch(comm, *_counted("moe_dispatch_gemm", (x, b, ids), count), _written(out, rows), False, deterministic, _roomy(options, capacity, expert_map)))
 
 
 def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
@@ -267,8 +268,7 @@ def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, count=Non
     b_scales: [E/W, ceil(I/128), ceil(H/128) rounded up to a multiple of 4] fp32: of each expert's [I, H] as mkernel.quantize(w, (128, 128)) gives them.
     Returns (out, rows).
     """
-    outputs = None if out is None and rows is None else (out, rows)
-    return tuple(_launch(comm, *_counted("moe_dispatch_gemm_fp8", (x, b, ids, b_scales), count), outputs, options=_roomy(options, capacity, expert_map)))
+    return tuple(_launch(comm, *_counted("moe_dispatch_gemm_fp8", (x, b, ids, b_scales), count), _written(out, rows), options=_roomy(options, capacity, expert_map)))
 
 
 def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
@@ -281,15 +281,13 @@ def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, cap
     count: as in moe_dispatch_gemm.
     Returns (out, counts), the same bits on every run.
     """
-    outputs = None if out is None and counts is None else (out, counts)
-    return tuple(_launch(comm, *_counted("moe_dispatch", (x, ids), count), outputs, options=f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip()))
+    return tuple(_launch(comm, *_counted("moe_dispatch", (x, ids), count), _written(out, counts), options=f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip()))
 
 
 def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
     """moe_dispatch of FP8: x is [T, record] uint8, tokens of `hidden` elements with their scales, mkernel.quantize(tokens, "records"); hidden is a
     multiple of 16. out: [room, record] uint8; a row is a record."""
-    outputs = None if out is None and counts is None else (out, counts)
-    return tuple(_launch(comm, *_counted("moe_dispatch_fp8", (x, ids), count), outputs, options=f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity, expert_map)}".strip()))
+    return tuple(_launch(comm, *_counted("moe_dispatch_fp8", (x, ids), count), _written(out, counts), options=f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity, expert_map)}".strip()))
 
 
 def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
@@ -301,8 +299,7 @@ def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capac
          what is sent between ranks is rounded to bf16.
     count: as dispatch had it: rows of out behind it are not written.
     """
-    outputs = None if out is None else (out,)
-    return _launch(comm, *_counted("moe_combine", (rows, ids, weights), count), outputs, options=f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip())[0]
+    return _launch(comm, *_counted("moe_combine", (rows, ids, weights), count), _written(out), options=f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip())[0]
 
 
 def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
@@ -316,8 +313,7 @@ def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, count=Non
         its experts and weights alone, for W of 1, 2, 4 or 8.
     options: with "back=fp8" sums of tokens come back as e4m3 with a scale for each 128, half the bytes of bf16 and 2.6e-2 of error for each rank or node.
     """
-    outputs = None if out is None else (out,)
-    return _launch(comm, *_counted("moe_ffn", (x, b1, ids, weights, b2), count), outputs, False, deterministic, _roomy(options, capacity, expert_map))[0]
+    return _launch(comm, *_counted("moe_ffn", (x, b1, ids, weights, b2), count), _written(out), False, deterministic, _roomy(options, capacity, expert_map))[0]
 
 
 def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, deterministic: bool = False, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
@@ -328,8 +324,7 @@ def moe_ffn_fp8(x, b1, ids, weights, b2, b1_scales, b2_scales, out=None, *, dete
     b1_scales: [E/W, 2, ceil(I/128), ceil(H/128) rounded up to a multiple of 4] fp32: of each expert's gate [I, H], then its up, as mkernel.quantize(w, (128, 128)) gives them.
     b2_scales: [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4] fp32: of each expert's [H, I].
     """
-    outputs = None if out is None else (out,)
-    return _launch(comm, *_counted("moe_ffn_fp8", (x, b1, ids, weights, b2, b1_scales, b2_scales), count), outputs, False, deterministic, _roomy(options, capacity, expert_map))[0]
+    return _launch(comm, *_counted("moe_ffn_fp8", (x, b1, ids, weights, b2, b1_scales, b2_scales), count), _written(out), False, deterministic, _roomy(options, capacity, expert_map))[0]
 
 
 def _of_kind(of: _shapes.Operator, x) -> str:
