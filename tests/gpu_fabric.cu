@@ -91,10 +91,10 @@ static int open_inner(void *, struct fabric **out, const struct stage_memory *me
 {
     struct verbs_rc_config c = config;
     c.options.qps = 1;
-    c.heap.memory = MK_MEMORY_HOST;
-    c.heap.base = memory->base;
-    c.heap.flag_bytes = memory->flag_bytes;
-    c.heap.bytes = memory->bytes;
+    c.end.heap.memory = MK_MEMORY_HOST;
+    c.end.heap.base = memory->base;
+    c.end.heap.flag_bytes = memory->flag_bytes;
+    c.end.heap.bytes = memory->bytes;
     return verbs_rc_open(out, &c, text, size);
 }
 
@@ -110,16 +110,16 @@ static void open_all(int fd, int staged)
     MUST(!verbs_api_open(&api, VERBS_SOFT, error, sizeof error));
     peer = 1 - rank;
     config.api = &api;
-    config.devices[0] = rank ? "soft1" : "soft0";
-    config.device_count = 1;
-    config.heap.memory = MK_MEMORY_CUDA;
-    config.heap.base = heap;
-    config.heap.flag_bytes = FLAG_BYTES;
-    config.heap.bytes = FLAG_BYTES + DATA;
-    config.rank = rank;
-    config.world = 2;
-    config.peers = &peer;
-    config.peer_count = 1;
+    snprintf(config.end.nics.devices[0], sizeof config.end.nics.devices[0], "soft%u", rank);
+    config.end.nics.count = 1;
+    config.end.heap.memory = MK_MEMORY_CUDA;
+    config.end.heap.base = heap;
+    config.end.heap.flag_bytes = FLAG_BYTES;
+    config.end.heap.bytes = FLAG_BYTES + DATA;
+    config.end.rank = rank;
+    config.end.world = 2;
+    config.end.peers = &peer;
+    config.end.peer_count = 1;
     verbs_options_default(&config.options);
     int rc = verbs_rc_open(&fabric, &config, error, sizeof error);
     MUST(staged ? rc == -EOPNOTSUPP : !rc);
