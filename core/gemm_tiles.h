@@ -19,8 +19,8 @@
 #define MK_FEW_ROWS_TILES(X) X(64, 64, 1, 6, 2)
 
 /* And of a pair of CTAs that split K (kernels/hopper/gemm.cuh), each of which ends with 64 of the 128
- * rows: for sums in one shot of so few rows that tiles of 128x64 would take no more than half of the
- * SMs twice. */
+ * rows: for sums in one shot of a long K where tiles of 64x64 do not all fit on the SMs at once, and
+ * such pairs do. */
 #define MK_SPLIT_TILES(X) X(64, 128, 2, 5, 4)
 
 /* Those of products of several groups of rows, where neighbours may have different B's and rows

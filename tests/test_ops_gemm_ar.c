@@ -204,9 +204,52 @@ static void test_refusals(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(
         strstr(error, "at least 1 intra_comm, at least 1 inter_send and no inter_reduce"));
+    q.tuning = (struct mk_tuning){.shots = 4};
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "N is 40: in blocks of columns (shots is 4) it is a multiple of "
+                                  "32, 8 for each rank, or of a tile's columns, 64"));
+    q.tuning.shots = 1;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "between nodes there are two for all tiles (shots is 2 or 4)"));
+    q.tuning.shots = 0;
     q.topo = (struct mk_topo){.nodes = 1, .gpus = 1};
     q.tuning.split = (struct mk_role_split){{2}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+}
+
+/* Between nodes few rows are in blocks of columns where N lets them, many are not; within one node none is. */
+static void test_columns_by_default(void **state)
+{
+    static const struct {
+        uint64_t m, n;
+        int fp8;
+        uint32_t shots, columns;
+    } cases[] = {{1, 8192, 0, 4, 512},    {64, 5120, 0, 4, 320}, {64, 5120, 1, 4, 384},
+                 {64, 4160, 0, 4, 320},   {64, 4168, 0, 2, 0},   {64, 2240, 1, 2, 0},
+                 {2048, 8192, 0, 4, 512}, {16384, 8192, 0, 2, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (uint32_t nodes = 1; nodes <= 2; nodes++) {
+            struct mk_problem q = {.op = MK_OP_GEMM_AR,
+                                   .exec = MK_EXEC_CUDA,
+                                   .engine = MK_ENGINE_WGMMA,
+                                   .sms = 132,
+                                   .topo = {.nodes = nodes, .gpus = 8},
+                                   .m = cases[i].m,
+                                   .n = cases[i].n,
+                                   .k = 1024,
+                                   .fp8 = cases[i].fp8,
+                                   .b_transposed = 1};
+            struct mk_plan p;
+            char error[300];
+            if (plan_build(&p, &q, 0, 0, error, sizeof error))
+                fail_msg("case %zu: %s", i, error);
+            if (nodes == 1)
+                assert_int_not_equal(p.problem.tuning.shots, 4);
+            else if (p.problem.tuning.shots != cases[i].shots ||
+                     gemm_ar_plan_of(&p)->rs.shard_cols != cases[i].columns)
+                fail_msg("case %zu: shots %u, %u columns", i, p.problem.tuning.shots,
+                         gemm_ar_plan_of(&p)->rs.shard_cols);
+        }
 }
 
 /* The random cases of the explorer and of emulated GPUs have such rows, and fewer than ranks. */
@@ -562,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_any_rows),
         cmocka_unit_test(test_plans_of_any_rows),
         cmocka_unit_test(test_any_rows_are_drawn),
+        cmocka_unit_test(test_columns_by_default),
         cmocka_unit_test(test_mutants),
         cmocka_unit_test(test_mutants_of_columns),
         cmocka_unit_test(test_faults),

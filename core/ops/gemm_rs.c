@@ -111,19 +111,27 @@ static double gemm_rs_pushed_bytes(const struct mk_problem *q, int gathers)
            (q->topo.gpus - 1.0) / q->topo.gpus;
 }
 
-/* Blocks of columns (gemm_ar): how many a rank's has. All have as many where N can be divided, else
- * whole tiles, of which the last ranks have fewer, or none. 0: neither can be. */
-static uint32_t gemm_rs_columns_of_block(const struct mk_problem *q, uint32_t tile_n)
+/* Blocks of columns (gemm_ar) have multiples of 16 bytes of C, and of FP8 of blocks of scales. */
+static uint32_t gemm_rs_columns_unit(const struct mk_problem *q)
 {
-    const uint64_t world = mk_world(&q->topo);
-    if (q->n % (8 * world) == 0)
-        return (uint32_t)(q->n / world);
-    return q->n % tile_n ? 0 : (uint32_t)mk_ceil_div(q->n / tile_n, world) * tile_n;
+    return q->fp8 ? 128 : 8;
 }
 
-/* The tile with which CTAs have least to do, of those that the plan may have, where blocks are of columns
- * or of rows. The least: in columns of the widest tile, of which 64 take as long as 115, and 128 as 150, of a pair of CTAs 145; the sum of
- * the last tile passes on behind it (as the simulator says of 16 H200s). UINT64_MAX: there is none. */
+/* How many a rank's has. All have as many where N can be divided, else whole tiles, of which the last
+ * ranks have fewer, or none. 0: neither can be. */
+static uint32_t gemm_rs_columns_of_block(const struct mk_problem *q, uint32_t tile_n)
+{
+    const uint64_t world = mk_world(&q->topo),
+                   whole = q->n % tile_n ? 0 : mk_ceil_div(q->n / tile_n, world) * tile_n;
+    if (q->n % (gemm_rs_columns_unit(q) * world) == 0)
+        return (uint32_t)(q->n / world);
+    return whole % gemm_rs_columns_unit(q) ? 0 : (uint32_t)whole;
+}
+
+/* The tile with which CTAs have least to do, of those that the plan may have, where blocks are of
+ * columns or of rows, and how much that is: in columns of the widest tile, of which 64 take as long as
+ * 115 and 128 as 150, of a pair of CTAs as 145; the sum of the last tile passes on behind it (as the
+ * simulator says of 16 H200s). UINT64_MAX: there is none. */
 static uint64_t gemm_rs_least_work(const struct mk_problem *q, int columns,
                                    struct mk_gemm_tile *best)
 {
@@ -377,17 +385,12 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     const uint32_t columns =
         q->tuning.shots == 4 && world > 1 ? gemm_rs_columns_of_block(q, q->tuning.tile_n) : 0;
     if (!result && q->tuning.shots == 4 && world > 1 && !columns)
-        result =
-            plan_refuse(error, size,
-                        "N is %llu: in blocks of columns (shots is 4) it is a multiple of %u, 8 "
-                        "for each rank, or of a tile's columns, %u",
-                        (unsigned long long)q->n, 8 * world, q->tuning.tile_n);
-    if (!result && q->fp8 && columns % 128)
-        result =
-            plan_refuse(error, size,
-                        "blocks of %u columns (shots is 4) of FP8: they are a multiple of 128, as "
-                        "scales are",
-                        columns);
+        result = plan_refuse(
+            error, size,
+            "N is %llu: in blocks of columns (shots is 4) it is a multiple of %u, %u "
+            "for each rank, or of a tile's columns, %u%s",
+            (unsigned long long)q->n, gemm_rs_columns_unit(q) * world, gemm_rs_columns_unit(q),
+            q->tuning.tile_n, q->fp8 ? ", of which a rank has a multiple of 128" : "");
     if (!result && q->tuning.slices > 1 && gemm_rs_whole(q))
         result = plan_refuse(error, size, "%u slices of K %s: slices is 1", q->tuning.slices,
                              gemm_rs_whole(q));

@@ -235,9 +235,9 @@ static const struct {
                      "an auxiliary warp pushes 512 bytes in this time at the fastest; 1: no limit"},
     [TUNING_FANOUT] = {"N", "how many peers of its node a rank pushes to at once"},
     [TUNING_SHOTS] =
-        {"1|2|3", "1: tiles have rows of all ranks, who exchange them at once, for few rows; 2: "
-                  "tiles are of one rank's rows; 3 (gemm_ar): of all ranks, each of whom adds "
-                  "some of a tile's columns for all"},
+        {"1|2|3|4", "1: tiles have rows of all ranks, who exchange them at once, for few rows; 2: "
+                    "tiles are of one rank's rows; 3 (gemm_ar): of all ranks, each of whom adds "
+                    "some of a tile's columns for all; 4 (gemm_ar): of one rank's columns"},
     [TUNING_SPLIT_K] = {"1|2", "2: two CTAs share a tile of 128x128, each multiplies by half of K "
                                "(few rows in one shot, engine wgmma)"},
 };

@@ -351,10 +351,11 @@ template <class op, int number> struct reduce_on_mma {
         const uint32_t k = op::scaled ? p->k / 2 : p->k; /* e4m3 in pairs */
         const uint64_t pitch = k * 2ull, c_pitch = p->n * 2ull;
         /* behind a rank's rows lie those of the next */
+        const struct gemm_rs_area own = {.rows = p->shard_cols ? p->m : p->shard_rows};
         const uint32_t before = op::gathers ? p->topo.rank * p->shard_rows : 0,
                        rows = op::gathers && p->shots == 1
                                   ? p->m
-                                  : before + gemm_rs_block(p, p->topo.rank).rows;
+                                  : before + gemm_rs_rows(p, p->topo.rank, &own);
         m->a = {a, pitch, 0, p->m, k};
         operands->b =
             shape::b_kn ? mma_matrix{b, c_pitch, 0, k, p->n} : mma_matrix{b, pitch, 0, p->n, k};
