@@ -151,6 +151,8 @@ struct machine_load {
     double stored;      /* ... bytes of C that a stage of a tile stands for */
 };
 
+#define MACHINE_STAGE_BYTES 128 /* of a row of A or a column of B, in a stage of wgmma */
+
 /* The description of a tile of a cluster of CTAs. Where the file has none: that of a tile with as
  * many rows and columns per CTA, or with the nearest number of elements. (A CTA takes 128 rows at
  * most.) */

@@ -5,8 +5,6 @@
 #include <math.h>
 
 #define CTA_ROWS 128
-#define STAGE_BYTES 128 /* of a row or column */
-
 static double machine_cta_rows(const struct machine_tile *t)
 {
     return t->tile_m > CTA_ROWS ? CTA_ROWS : t->tile_m;
@@ -35,7 +33,7 @@ const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t 
 static double machine_cache_ns(const struct mk_machine *m, const struct machine_load *load,
                                double lines, double fetched)
 {
-    const double loaded = STAGE_BYTES * lines + load->stored, alone = m->sms * loaded,
+    const double loaded = MACHINE_STAGE_BYTES * lines + load->stored, alone = m->sms * loaded,
                  all = (load->engines > 0 ? load->engines : m->sms) * loaded + m->fill * fetched;
     return m->grouped_rate > 0 ? (alone > all ? alone : all) / m->grouped_rate : 0;
 }

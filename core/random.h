@@ -14,12 +14,14 @@ MK_PURE uint64_t mk_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* ... of a number that may be 0 or small, and of a tensor of a launch of a seed. */
+/* ... of a number that may be 0 or small. */
 MK_PURE uint64_t mk_hash(uint64_t x)
 {
     return mk_mix(x + MK_RANDOM_STEP);
 }
 
+/* A tensor of one launch. `tensor` is the caller's number of it; give each rank's own tensor a
+ * number of its own. */
 MK_PURE uint64_t mk_key(uint64_t seed, uint64_t tensor, uint64_t epoch)
 {
     return mk_hash(mk_hash(mk_hash(seed) ^ tensor) ^ epoch);

@@ -28,8 +28,8 @@ static void multiply(void)
 
 static int setup(void **state)
 {
-    inputs_fill(a, inputs_key(7, 0, 1), 0, M * K);
-    inputs_fill(b, inputs_key(7, 1, 1), 0, K * N);
+    inputs_fill(a, mk_key(7, 0, 1), 0, M * K);
+    inputs_fill(b, mk_key(7, 1, 1), 0, K * N);
     for (int k = 0; k < K; k++)
         for (int j = 0; j < N; j++)
             bt[j * K + k] = b[k * N + j];
@@ -98,8 +98,8 @@ static void test_few_elements(void **state)
     for (uint64_t seed = 1; seed < 300; seed++) {
         uint16_t x[4 * 8], y[8 * 8], z[4 * 8];
         struct check_result r = {0};
-        inputs_fill(x, inputs_key(seed, 0, 1), 0, 4 * 8);
-        inputs_fill(y, inputs_key(seed, 1, 1), 0, 8 * 8);
+        inputs_fill(x, mk_key(seed, 0, 1), 0, 4 * 8);
+        inputs_fill(y, mk_key(seed, 1, 1), 0, 8 * 8);
         for (int i = 0; i < 4 * 8; i++) {
             double sum = 0;
             for (int k = 0; k < 8; k++)
@@ -157,7 +157,7 @@ static void test_join(void **state)
 static void test_inputs(void **state)
 {
     uint16_t whole[1000], part[1000];
-    uint64_t key = inputs_key(3, 5, 9);
+    uint64_t key = mk_key(3, 5, 9);
     inputs_fill(whole, key, 0, 1000);
     for (uint64_t first = 0; first < 9; first++) {
         for (uint64_t count = 0; count < 11; count++) {
@@ -165,8 +165,7 @@ static void test_inputs(void **state)
             assert_memory_equal(part, whole + first, count * 2);
         }
     }
-    const uint64_t others[] = {inputs_key(4, 5, 9), inputs_key(3, 6, 9), inputs_key(3, 5, 10),
-                               inputs_key(5, 3, 9)};
+    const uint64_t others[] = {mk_key(4, 5, 9), mk_key(3, 6, 9), mk_key(3, 5, 10), mk_key(5, 3, 9)};
     for (int o = 0; o < 4; o++) {
         int same = 0;
         inputs_fill(part, others[o], 0, 1000);

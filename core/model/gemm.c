@@ -5,19 +5,18 @@
 
 #include <math.h>
 
-#define STAGE_BYTES (64 * 2) /* of a row or column */
-
 /* Of a tile, 128 bytes of K each. */
 static uint64_t model_stages(const struct mk_problem *q)
 {
-    return mk_ceil_div(q->k * op_factor_bytes(q), STAGE_BYTES * plan_parts_of_k(&q->tuning));
+    return mk_ceil_div(q->k * op_factor_bytes(q),
+                       MACHINE_STAGE_BYTES * plan_parts_of_k(&q->tuning));
 }
 
 /* In each stage of a wave of tiles, where `rows` of A and `columns` of B are loaded once. */
 static double model_fetched_once(double engines, double rows, double columns, double tiles)
 {
     double waves = engines > 0 && tiles > engines ? tiles / engines : 1;
-    return STAGE_BYTES * (rows + columns) / waves;
+    return MACHINE_STAGE_BYTES * (rows + columns) / waves;
 }
 
 double model_fetched(const struct mk_machine *m, const struct mk_problem *q)
@@ -32,7 +31,7 @@ double model_fetched(const struct mk_machine *m, const struct mk_problem *q)
     high = high < engines ? high : engines;
     double wide = engines / high < columns ? engines / high : columns;
     return model_later(once,
-                       STAGE_BYTES * wide * t->tile_n *
+                       MACHINE_STAGE_BYTES * wide * t->tile_n *
                            machine_spilled(m, op_factor_bytes(q) * (double)q->n * (double)q->k));
 }
 

@@ -42,6 +42,20 @@ int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *er
 double plan_multiply_ns(const struct mk_problem *q);
 #define PLAN_NETWORK_RATE 50.0
 
+/* What gemm_rs and gemm_ar choose where it is left open (core/ops/gemm_rs_choose.c); `gathers`: the sum goes
+ * to all ranks. In this order: shots, and the tile of one shot (0, or -EINVAL as plan_choose_shots);
+ * tile, chunks and roles; ns as mk_tuning.pace has them. */
+int plan_choose_gemm_rs_shots(struct mk_problem *q, uint32_t most, int gathers, char *error,
+                              size_t size);
+void plan_choose_gemm_rs(struct mk_problem *q, int gathers);
+uint32_t plan_choose_gemm_rs_pace(const struct mk_problem *q, int gathers);
+
+/* Blocks of columns: how many columns one has with tiles of `tile_n`, 0: N cannot be cut so; and of
+ * what that is a multiple. Bytes of an element of partial sums. */
+uint32_t plan_gemm_rs_columns(const struct mk_problem *q, uint32_t tile_n);
+uint32_t plan_gemm_rs_columns_unit(const struct mk_problem *q);
+uint32_t plan_gemm_rs_element_bytes(const struct mk_problem *q);
+
 /* The parts of gemm_rs's plan that gemm_ar shares (core/ops/gemm_rs.c): fills *r, chooses
  * tuning. `gathers`: the sum goes to all ranks. The caller has it laid out. 0, or -EINVAL. */
 int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct gemm_rs_plan *r,

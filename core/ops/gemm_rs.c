@@ -9,81 +9,15 @@
 #include "core/pipeline.h"
 #include "core/roles/gemm_rs_cut.h"
 
-/* Rows of A that one shot suits best: more are two. On two ranks and engine wgmma as 177 shapes say that were measured on
- * two H200s (docs/FIGURES.md). Where the sum goes to both, one shot sends no more bytes than two do, and all of it but the
- * last tile's goes behind products: 1280 rows are 1.07 times as fast so, in bursts 1536 of 8192,4096 are .95. Where it does not, by the
- * elements of C: 512 rows of 4096 columns are 1.08 times as fast, of 5120 and more .86 to .91. */
-#define GEMM_RS_FEW_ROWS 512
-/* On four, where the sum goes to all: one shot sends twice the bytes; two have tiles of one rank's rows, which must fill
- * one of 128. On four H200s 256 rows are 1.21 and 1.28 times as fast in one shot, 384 and 512 .90 to .97. */
-#define GEMM_AR_FEW_ROWS_OF_FOUR 320
-#define GEMM_RS_FEW_ROWS_OF_TWO 1024
-#define GEMM_RS_FEW_ELEMENTS_OF_TWO (512ull * 4096)
-#define GEMM_AR_FEW_ROWS_OF_TWO 1280
-#define GEMM_AR_FEW_ROWS_OF_FP8 1024 /* on two ranks: no other was looked at */
-
 /* Tiles of a CTA whose sums go to peers straight from registers, on more than two ranks where the sum goes to all.
  * gemm_ar on four H200s: 1024,8192,4096 (tiles of 256x128) 170 us and 180 by senders, 512,4096,8192 90.2 and
  * 94.3, 1500,8192,4096 (5.8 tiles of 128x128) 250 and 253, 1024,8192,4096 (3.9 of these) 181 and 179. On two
  * senders are faster: gemm_rs 768,8192,4096 90.9 us and 100, gemm_ar 1500,4096,8192 175 and 179. */
 #define STRAIGHT_TILES 4
 
-static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
-{
-    if (q->engine != MK_ENGINE_MMA && q->topo.gpus == 4 && gathers && !q->fp8)
-        return GEMM_AR_FEW_ROWS_OF_FOUR;
-    if (q->engine == MK_ENGINE_MMA || q->topo.gpus != 2)
-        return GEMM_RS_FEW_ROWS;
-    if (gathers)
-        return q->fp8 ? GEMM_AR_FEW_ROWS_OF_FP8 : GEMM_AR_FEW_ROWS_OF_TWO;
-    if (q->fp8)
-        return GEMM_RS_FEW_ROWS;
-    const uint64_t rows = GEMM_RS_FEW_ELEMENTS_OF_TWO / (q->n ? q->n : 1);
-    return rows < 256                       ? 256 /* fewer were not measured in two shots */
-           : rows < GEMM_RS_FEW_ROWS_OF_TWO ? rows
-                                            : GEMM_RS_FEW_ROWS_OF_TWO;
-}
-
-/* On four, where ranks share tiles: from so many rows on (with a C that a warp delivers, as the simulator says), to so
- * many. Four H200s, C in the heap, 8192,4096 and 4096,8192: 128 to 2048 rows are 1.02 to 1.26 times as fast so, 64 1.04
- * and .96; more were not measured. */
-#define GEMM_AR_SHARED_FROM 65
-#define GEMM_AR_SHARED_DELIVERED_FROM 513
-#define GEMM_AR_SHARED_ROWS 2048
-
-static int gemm_rs_shares_tiles(const struct mk_problem *q, int gathers)
-{
-    return gathers && q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && q->topo.nodes == 1 &&
-           q->topo.gpus == 4 && !q->fp8 && q->deterministic != MK_EVERYWHERE &&
-           q->m >= (q->c_in_heap ? GEMM_AR_SHARED_FROM : GEMM_AR_SHARED_DELIVERED_FROM) &&
-           q->m <= GEMM_AR_SHARED_ROWS;
-}
-
-/* Whether tiles of one shot are better a pair of CTAs': gemm_ar on two H200s, 512, 768, 1024 rows of 8192,4096 and
- * 4096,8192 1.01, 1.03 and 1.05, 1.04 times as fast; 384, which fill one and a half, .95 and .985. */
-#define GEMM_AR_ROWS_OF_PAIR 512
-
-static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
-{
-    return gathers && (q->topo.gpus == 2 || q->tuning.shots == 3) && q->m >= GEMM_AR_ROWS_OF_PAIR &&
-           2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
-}
-
 /* Columns of a shared tile that a rank adds, on a GPU: two fragments of a warp's rows (kernels/ops/gemm_shared.cuh), so that
  * lanes store 64 bytes of a row together, and on four ranks all warps have some of a tile of 128. */
 #define SHARE_COLUMNS 32
-
-#define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
-
-/* What warps are told to keep where they push parts of three bytes, for whose flags and rests they
- * stand still more often. gemm_rs 8192,8192,1024, deterministic, on two H200s: 0.360 ms, and 0.409
- * at NVLINK_RATE, 0.375 at 450, 0.391 at 560. */
-#define NVLINK_RATE_OF_RESTS 398.0
-
-/* Rows of a block whose tiles a GPU computes column by column: a wave of tiles is then about as
- * high as it is wide, so that little of A and B is read more than once. 32768,32768,4096 on two
- * H200s: 12.9 ms, and 15.3 where a wave was a row of tiles. */
-#define ROWS_TOGETHER 2048
 
 /* What one put takes, bytes, but no more than a sixteenth of a block, behind whose last product the
  * last put still has to go. softnic takes some 6 us for a put however small (16384,16384,2048 on
@@ -92,139 +26,6 @@ static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
  */
 #define PUT_BYTES (1u << 20)
 #define PUTS_OF_BLOCK 16
-
-/* Of partial sums. GPUs send fp32 sums in 3 bytes (MK_FP24): a deterministic sum is then off by
- * 2^-15 for each part, where rounding it to bf16 costs 2^-9, and 8192,8192,1024 on two H200s sends
- * 101 MB in place of 134, which at NVLink's rate were 0.35 of 0.48 ms. */
-static uint32_t gemm_rs_element_bytes(const struct mk_problem *q)
-{
-    return !q->deterministic ? 2 : q->exec == MK_EXEC_CUDA ? 3 : 4;
-}
-
-/* On a GPU: what leaves this rank for its node's others, bytes. `gathers`: the sum goes to them,
- * too; in one shot each part goes to all of them, which is as much on two GPUs. */
-static double gemm_rs_pushed_bytes(const struct mk_problem *q, int gathers)
-{
-    if (gathers && q->tuning.shots == 1 && q->topo.gpus > 2)
-        return (double)q->m * (double)q->n * gemm_rs_element_bytes(q) * (q->topo.gpus - 1.0);
-    return (double)q->m * (double)q->n * (gemm_rs_element_bytes(q) + (gathers ? 2 : 0)) *
-           (q->topo.gpus - 1.0) / q->topo.gpus;
-}
-
-/* Blocks of columns (gemm_ar) have multiples of 16 bytes of C, and of FP8 of blocks of scales. */
-static uint32_t gemm_rs_columns_unit(const struct mk_problem *q)
-{
-    return q->fp8 ? 128 : 8;
-}
-
-/* How many a rank's has. All have as many where N can be divided, else whole tiles, of which the last
- * ranks have fewer, or none. 0: neither can be. */
-static uint32_t gemm_rs_columns_of_block(const struct mk_problem *q, uint32_t tile_n)
-{
-    const uint64_t world = mk_world(&q->topo),
-                   whole = q->n % tile_n ? 0 : mk_ceil_div(q->n / tile_n, world) * tile_n;
-    if (q->n % (gemm_rs_columns_unit(q) * world) == 0)
-        return (uint32_t)(q->n / world);
-    return whole % gemm_rs_columns_unit(q) ? 0 : (uint32_t)whole;
-}
-
-/* The tile with which CTAs have least to do, of those that the plan may have, where blocks are of
- * columns or of rows, and how much that is: in columns of the widest tile, of which 64 take as long as
- * 115 and 128 as 150, of a pair of CTAs as 145; the sum of the last tile passes on behind it (as the
- * simulator says of 16 H200s). UINT64_MAX: there is none. */
-static uint64_t gemm_rs_least_work(const struct mk_problem *q, int columns,
-                                   struct mk_gemm_tile *best)
-{
-    const struct mk_tuning *t = &q->tuning;
-    const uint64_t world = mk_world(&q->topo), rows = columns ? q->m : mk_ceil_div(q->m, world);
-    uint64_t least = UINT64_MAX;
-    struct mk_gemm_tile tile;
-    for (uint32_t i = 0; plan_gemm_sum_tile(q, i, &tile); i++) {
-        const uint64_t n = columns ? gemm_rs_columns_of_block(q, tile.tile_n) : q->n,
-                       tiles = world * mk_ceil_div(rows, tile.tile_m) * mk_ceil_div(n, tile.tile_n),
-                       wave = tile.tile_n <= 64   ? 115
-                              : tile.tile_n > 128 ? tile.tile_n
-                              : tile.cluster == 2 ? 145
-                                                  : 150,
-                       work = mk_ceil_div(tiles, q->sms / tile.cluster + !(q->sms / tile.cluster)) *
-                                  wave +
-                              tile.tile_n;
-        if (n && work < least && (!t->tile_m || t->tile_m == tile.tile_m) &&
-            (!t->tile_n || t->tile_n == tile.tile_n) &&
-            (!t->cluster || t->cluster == tile.cluster)) {
-            least = work;
-            *best = tile;
-        }
-    }
-    return least;
-}
-
-/* Whether blocks are better of columns: between nodes, where there is no one shot, blocks of few rows fill
- * no tile, and for each of W all of B is read again. */
-static int gemm_rs_in_columns(const struct mk_problem *q)
-{
-    struct mk_gemm_tile tile;
-    return q->exec == MK_EXEC_CUDA && q->topo.nodes > 1 &&
-           gemm_rs_least_work(q, 1, &tile) < gemm_rs_least_work(q, 0, &tile);
-}
-
-/* The defaults. The host's are small, so that a test has many tiles and chunks. */
-static void gemm_rs_choose(struct mk_problem *q, int gathers)
-{
-    struct mk_tuning *t = &q->tuning;
-    struct mk_gemm_tile tile;
-    int cuda = q->exec == MK_EXEC_CUDA;
-    uint64_t shard_rows = mk_ceil_div(q->m, t->shots == 2 ? mk_world(&q->topo) : 1);
-    if (cuda && t->shots == 4 && gemm_rs_least_work(q, 1, &tile) < UINT64_MAX) {
-        t->tile_m = tile.tile_m;
-        t->tile_n = tile.tile_n;
-        t->cluster = tile.cluster;
-    }
-    plan_choose_gemm_tile(q, plan_gemm_sum_tile, shard_rows > 128, 0);
-    if (!t->chunk_rows)
-        t->chunk_rows = cuda ? (uint32_t)mk_round_up(ROWS_TOGETHER, t->tile_m) : t->tile_m;
-    uint64_t most = mk_round_up(shard_rows, t->tile_m);
-    if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
-        t->chunk_rows = (uint32_t)most;
-    t->pieces = t->pieces ? t->pieces : 1;
-    uint32_t *ctas = t->split.ctas, world = mk_world(&q->topo);
-    if (mk_total_ctas(&t->split))
-        return;
-    /* On a GPU who posts to the network needs a thread block of its own; it does nothing but post.
-     */
-    ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda && q->sms > 4 ? 2 : 1;
-    ctas[MK_COMPUTE] = 2;
-    if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster)
-        ctas[MK_COMPUTE] =
-            q->sms - ctas[MK_INTER_SEND] - (q->sms - ctas[MK_INTER_SEND]) % t->cluster;
-    ctas[MK_INTRA_COMM] = !gathers || world == 1 ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
-}
-
-/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of
- * the GEMM. So the warps that push stay together just below what it takes; and where multiplying is
- * the longer part, below that: at two thirds of what it leaves, but a tile is gone in half the time
- * that one takes, since who adds it waits for it. (2048,8192,4096 on two H200s: 0.202 ms, and 0.219
- * without the latter.) Where the sum goes to all and NVLink is the longer part, warps that also
- * read C from memory do not keep a pace (8192,8192,1024: 0.462 ms, and 0.536 at that of NVLink). */
-static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
-{
-    const struct mk_tuning *t = &q->tuning;
-    double ctas = t->split.ctas[MK_COMPUTE], pushed = gemm_rs_pushed_bytes(q, gathers),
-           multiply = plan_multiply_ns(q), rate = pushed / (0.65 * multiply),
-           tiles = (double)mk_ceil_div(q->m, t->tile_m) * (double)mk_ceil_div(q->n, t->tile_n),
-           tile_bytes = (double)t->tile_m / t->cluster * t->tile_n * gemm_rs_element_bytes(q),
-           tile_ns = multiply * ctas / t->cluster / tiles;
-    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || t->shots == 4 ||
-        (gathers && rate > NVLINK_RATE))
-        return 1;
-    if (rate < ctas * tile_bytes / (0.5 * tile_ns))
-        rate = ctas * tile_bytes / (0.5 * tile_ns);
-    double most = q->deterministic ? NVLINK_RATE_OF_RESTS : NVLINK_RATE;
-    if (rate > most)
-        rate = most;
-    double pace = 512.0 * ctas / rate;
-    return pace > 100000 ? 100000 : (uint32_t)pace;
-}
 
 /* One of the warps beside the engine takes tiles to their reducers or, on engine mma, to all. */
 static int gemm_rs_check_auxiliary(const struct mk_problem *q, char *error, size_t size)
@@ -358,17 +159,11 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     const uint32_t world = mk_world(&q->topo);
     int mma = q->exec == MK_EXEC_CUDA && q->engine == MK_ENGINE_MMA;
     int result = gemm_rs_cut_k(q, r, error, size);
-    if (!q->tuning.shots && gemm_rs_shares_tiles(q, gathers))
-        q->tuning.shots = 3;
-    if (!q->tuning.shots && gathers && gemm_rs_in_columns(q))
-        q->tuning.shots = 4;
     if (!result)
-        result =
-            plan_choose_shots(q, plan_gemm_sum_tile, op->most_shots, gemm_rs_few_rows(q, gathers),
-                              gemm_rs_in_pairs(q, gathers), error, size);
+        result = plan_choose_gemm_rs_shots(q, op->most_shots, gathers, error, size);
     if (result)
         return result;
-    gemm_rs_choose(q, gathers);
+    plan_choose_gemm_rs(q, gathers);
     result = gemm_rs_check_auxiliary(q, error, size);
     if (!result)
         result = plan_check_tuning(q, error, size);
@@ -383,14 +178,15 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
                              : q->fp8 ? "of FP8"
                                       : "with the same bits everywhere");
     const uint32_t columns =
-        q->tuning.shots == 4 && world > 1 ? gemm_rs_columns_of_block(q, q->tuning.tile_n) : 0;
+        q->tuning.shots == 4 && world > 1 ? plan_gemm_rs_columns(q, q->tuning.tile_n) : 0;
     if (!result && q->tuning.shots == 4 && world > 1 && !columns)
-        result = plan_refuse(
-            error, size,
-            "N is %llu: in blocks of columns (shots is 4) it is a multiple of %u, %u "
-            "for each rank, or of a tile's columns, %u%s",
-            (unsigned long long)q->n, gemm_rs_columns_unit(q) * world, gemm_rs_columns_unit(q),
-            q->tuning.tile_n, q->fp8 ? ", of which a rank has a multiple of 128" : "");
+        result =
+            plan_refuse(error, size,
+                        "N is %llu: in blocks of columns (shots is 4) it is a multiple of %u, %u "
+                        "for each rank, or of a tile's columns, %u%s",
+                        (unsigned long long)q->n, plan_gemm_rs_columns_unit(q) * world,
+                        plan_gemm_rs_columns_unit(q), q->tuning.tile_n,
+                        q->fp8 ? ", of which a rank has a multiple of 128" : "");
     if (!result && q->tuning.slices > 1 && gemm_rs_whole(q))
         result = plan_refuse(error, size, "%u slices of K %s: slices is 1", q->tuning.slices,
                              gemm_rs_whole(q));
@@ -418,7 +214,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->chunks = (uint32_t)mk_ceil_div(r->block_rows, r->chunk_rows);
     r->full_chunks = r->block_rows / r->chunk_rows;
     if (!q->tuning.pace)
-        q->tuning.pace = gemm_rs_choose_pace(q, gathers);
+        q->tuning.pace = plan_choose_gemm_rs_pace(q, gathers);
     r->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
     r->pieces = q->tuning.pieces;
     r->grain_rows =
@@ -429,7 +225,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->col_tiles = (uint32_t)mk_ceil_div(r->block_cols, r->tile_n);
     r->element = plan_element(q);
     r->number = !q->deterministic ? r->element : cuda ? MK_FP24 : MK_FP32;
-    r->element_bytes = gemm_rs_element_bytes(q);
+    r->element_bytes = plan_gemm_rs_element_bytes(q);
     uint64_t tiles = mk_ceil_div(r->block_rows, r->tile_m) * r->col_tiles;
     uint32_t blocks = r->shots == 1 ? 1 : world;
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes;

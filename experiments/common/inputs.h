@@ -10,22 +10,10 @@
 #include "core/half.h"
 #include "core/random.h"
 
-MK_PURE uint64_t inputs_mix(uint64_t x)
-{
-    return mk_hash(x);
-}
-
-/* A tensor of one launch. `tensor` is the caller's number of it; give each rank's own tensor a
- * number of its own. */
-MK_PURE uint64_t inputs_key(uint64_t seed, uint64_t tensor, uint64_t epoch)
-{
-    return mk_key(seed, tensor, epoch);
-}
-
 /* Four values at once: elements 4 * group .. 4 * group + 3. element: MK_BF16 or MK_FP16. */
 MK_PURE void inputs_group(uint32_t element, uint64_t key, uint64_t group, uint16_t out[4])
 {
-    uint64_t bits = inputs_mix(key ^ group);
+    uint64_t bits = mk_hash(key ^ group);
     for (int i = 0; i < 4; i++)
         out[i] = mk_half_from_float(element, ((float)(bits >> 16 * i & 0xffff) - 32767.5f) *
                                                  (1.0f / 32768.0f));

@@ -73,12 +73,12 @@ static int gpu_shape_scatters(const struct gpu_bench *b)
 /* An A that is gathered is one matrix of all ranks; else each has its own, as each has a B. */
 static uint64_t gpu_shape_key_a(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
 {
-    return inputs_key(b->job->options.seed, gpu_gathers(b) ? 0 : MK_MAX_RANKS + 1 + rank, launch);
+    return mk_key(b->job->options.seed, gpu_gathers(b) ? 0 : MK_MAX_RANKS + 1 + rank, launch);
 }
 
 static uint64_t gpu_shape_key_b(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
 {
-    return inputs_key(b->job->options.seed, 1 + rank, launch);
+    return mk_key(b->job->options.seed, 1 + rank, launch);
 }
 
 uint64_t gpu_scales_a(uint64_t rows, uint64_t k)

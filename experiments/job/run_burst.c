@@ -107,7 +107,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms, ui
         struct check_result one = {0};
         run_burst_spoil(r, i, first + i);
         result = run_data_check(&r->data, i, first + i, &pace, &one);
-        r->result.bits = inputs_mix(r->result.bits ^ run_data_bits(&r->data, i));
+        r->result.bits = mk_hash(r->result.bits ^ run_data_bits(&r->data, i));
         if (!check_right(&one) && !r->result.first_wrong)
             r->result.first_wrong = first + i;
         check_join(&r->result.check, &one);

@@ -111,7 +111,7 @@ int run_data_open(struct run_data *d, const struct run_job *job)
 
 uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch)
 {
-    return inputs_key(d->job->options.seed, tensor, launch);
+    return mk_key(d->job->options.seed, tensor, launch);
 }
 
 struct run_source run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank,
@@ -260,7 +260,7 @@ uint64_t run_data_bits(const struct run_data *d, uint64_t slot)
         for (uint64_t j = 0; d->outputs >> i & 1 && j < d->bytes[i] / 2; j++)
             bits = (bits ^ from[j]) * 0x100000001b3ull; /* FNV-1a, two bytes at a time */
     }
-    return inputs_mix(bits);
+    return mk_hash(bits);
 }
 
 /* Of A or B; e4m3 without its scale. */

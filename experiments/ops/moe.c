@@ -25,7 +25,7 @@ static void moe_draw(const struct run_data *d, uint32_t rank, uint64_t launch, u
     for (uint64_t e = 0; e < experts; e++)
         left += pow((double)e + 1, -d->job->skew);
     for (uint32_t place = 0; place < m->k; place++) {
-        double at = (double)(inputs_mix(bits ^ place) >> 11) * 0x1p-53 * left, share = 0;
+        double at = (double)(mk_hash(bits ^ place) >> 11) * 0x1p-53 * left, share = 0;
         uint32_t expert = UINT32_MAX;
         for (uint32_t e = 0; e < experts && at >= 0; e++) {
             int named = 0;
@@ -74,7 +74,7 @@ uint32_t run_data_tokens(const struct run_data *d, uint32_t rank, uint64_t launc
         return most;
     if (job->tokens_now_count)
         return job->tokens_now[(rank + launch - 1) % job->tokens_now_count];
-    const uint64_t bits = inputs_mix(run_data_key(d, 5000 + rank, launch));
+    const uint64_t bits = mk_hash(run_data_key(d, 5000 + rank, launch));
     return bits % 4 ? (uint32_t)(bits >> 32) % (most + 1) : 0; /* often none */
 }
 
@@ -139,7 +139,7 @@ static void moe_make_weights(const struct run_data *d, uint32_t rank, uint64_t l
         float sum = 0;
         for (uint64_t i = token * m->k; i < (token + 1) * m->k; i++)
             sum += weights[i] =
-                1 + (float)(inputs_mix(run_data_key(d, 2000 + rank, launch) ^ i) >> 40) * 0x1p-24f;
+                1 + (float)(mk_hash(run_data_key(d, 2000 + rank, launch) ^ i) >> 40) * 0x1p-24f;
         for (uint64_t i = token * m->k; i < (token + 1) * m->k; i++)
             weights[i] /= sum; /* as a router's: they add up to 1 */
     }

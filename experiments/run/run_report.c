@@ -20,7 +20,7 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
     s->right = 1;
     for (uint32_t i = 0; i < job->identity.world; i++) {
         check_join(&s->check, &ranks[i].check);
-        s->bits = inputs_mix(s->bits ^ ranks[i].bits);
+        s->bits = mk_hash(s->bits ^ ranks[i].bits);
         if (ranks[i].ms_median > ranks[s->slowest].ms_median)
             s->slowest = i;
         if (s->checked && !check_right(&ranks[i].check))

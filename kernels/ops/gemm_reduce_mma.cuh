@@ -359,9 +359,8 @@ template <class op, int number> struct reduce_on_mma {
         m->a = {a, pitch, 0, p->m, k};
         operands->b =
             shape::b_kn ? mma_matrix{b, c_pitch, 0, k, p->n} : mma_matrix{b, pitch, 0, p->n, k};
-        const uint32_t columns =
-            p->n - gemm_rs_own_col(p) < p->block_cols ? p->n - gemm_rs_own_col(p) : p->block_cols;
-        operands->c = {c + gemm_rs_own_col(p) * 2, c_pitch, 0, rows, columns};
+        operands->c = {c + gemm_rs_own_col(p) * 2, c_pitch, 0, rows,
+                       gemm_rs_block(p, p->topo.rank).cols};
         operands->stages_of_k = operands->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
         if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
             return -EINVAL;

@@ -6,8 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define STAGE_BYTES 128.0 /* of a row or column */
-
 static double *cache_new(uint64_t count)
 {
     double *read = malloc(count * sizeof *read);
@@ -52,6 +50,6 @@ double timed_cache_fetch(struct timed_rank *r, const struct mk_tile *tile,
     const double deep = (double)o->k * op_factor_bytes(&r->plan.problem),
                  cols = r->world->tile->tile_n;
     double *a = &c->a[row * 2 + (column >= c->up)], *b = &c->b[tile->slab * c->columns + column];
-    return STAGE_BYTES * (cache_misses(r, b, cols * deep) * cols +
-                          cache_misses(r, a, o->rows * deep) * (double)o->rows);
+    return MACHINE_STAGE_BYTES * (cache_misses(r, b, cols * deep) * cols +
+                                  cache_misses(r, a, o->rows * deep) * (double)o->rows);
 }
