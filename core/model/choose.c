@@ -209,7 +209,8 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
 /* The operator's own plans were measured on such a cluster, and stay. */
 static int choose_is_measured(const struct mk_problem *q)
 {
-    return q->topo.nodes == 1 && op_of(q->op)->plans_measured >> q->topo.gpus & 1;
+    return q->topo.nodes == 1 && q->topo.gpus <= MK_MAX_LOCAL &&
+           op_of(q->op)->plans_measured >> q->topo.gpus & 1;
 }
 
 /* Which form of shots is the model's to say. */
