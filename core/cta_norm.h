@@ -9,6 +9,8 @@
  *   not normed   C = s
  *   normed       sum = s, C = s * weight / sqrt(mean over the row of s^2 + eps), in fp32, rounded
  *                to the element
+ *   quantized    C = s, and what C would have been is codes of e4m3 [rows, columns], with a scale
+ *                for each 128 of a row [columns : 128, rows] (core/quantize.h)
  * The residual may be `sum` itself. */
 struct mk_norm {
     uint32_t columns; /* a multiple of 8; 0: nothing is done */
@@ -16,6 +18,8 @@ struct mk_norm {
     uint32_t normed;
     float eps;
     uint32_t c, residual, weight, sum; /* enum mk_space; the last two where it is normed */
+    uint32_t rows;                     /* of scales; 0: rows are not quantized, nor are these: */
+    uint32_t codes, scales;            /* enum mk_space */
 };
 
 #ifndef __CUDACC__

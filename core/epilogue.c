@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *const names[] = {"bias", "silu", "gelu_tanh", "residual", "rmsnorm", "gated"};
+static const char *const names[] = {"bias",    "silu",  "gelu_tanh", "residual",
+                                    "rmsnorm", "gated", "quantize"};
 enum { NAMES = sizeof names / sizeof *names };
 
 int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *error, size_t size)
@@ -16,11 +17,11 @@ int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *
         while (i < NAMES && (strlen(names[i]) != length || strncmp(names[i], word, length)))
             i++;
         if (i == NAMES)
-            return mk_fail(
-                -EINVAL, error, size,
-                "%s%s: '%.*s' is none of bias, silu, gelu_tanh, residual, rmsnorm and gated, "
-                "which are joined as in bias+silu",
-                name, text, (int)length, word);
+            return mk_fail(-EINVAL, error, size,
+                           "%s%s: '%.*s' is none of bias, silu, gelu_tanh, residual, rmsnorm, "
+                           "gated and quantize, "
+                           "which are joined as in bias+silu",
+                           name, text, (int)length, word);
         once &= !(bits >> i & 1);
         bits |= 1u << i;
         word += length;
@@ -33,6 +34,10 @@ int epilogue_read(const char *name, const char *text, uint32_t *epilogue, char *
     if ((bits & MK_EPILOGUE_ROWS) == MK_EPILOGUE_RMSNORM)
         return mk_fail(-EINVAL, error, size,
                        "%s%s: rmsnorm follows a residual, as in residual+rmsnorm", name, text);
+    if (bits & MK_EPILOGUE_QUANTIZE && !(bits & MK_EPILOGUE_RMSNORM))
+        return mk_fail(-EINVAL, error, size,
+                       "%s%s: quantize follows an rmsnorm, as in residual+rmsnorm+quantize", name,
+                       text);
     *epilogue = bits;
     return 0;
 }

@@ -10,6 +10,9 @@
  *   residual    C + residual, in fp32, rounded to bf16: the new residual
  *   rmsnorm     behind a residual: r weight / sqrt(mean(r^2) + eps) of each row r of the new
  *               residual as it was rounded, in fp32, rounded to bf16
+ *   quantize    behind an rmsnorm: codes of e4m3 and scales of 1 x 128 of the normed rows as they
+ *               were rounded, in the places and with the bits that mk_quantize gives; C is the new
+ *               residual then
  *
  * kernels/epilogue.cuh is the same for GPUs, with their approximate e^x. */
 #pragma once
@@ -24,8 +27,9 @@ enum mk_epilogue {
     MK_EPILOGUE_SILU = 2,
     MK_EPILOGUE_GELU_TANH = 4,
     MK_EPILOGUE_RESIDUAL = 8,
-    MK_EPILOGUE_RMSNORM = 16, /* with a residual alone */
-    MK_EPILOGUE_GATED = 32,   /* with an activation alone */
+    MK_EPILOGUE_RMSNORM = 16,  /* with a residual alone */
+    MK_EPILOGUE_GATED = 32,    /* with an activation alone */
+    MK_EPILOGUE_QUANTIZE = 64, /* with an rmsnorm alone */
     MK_EPILOGUE_ACTIVATION = MK_EPILOGUE_SILU | MK_EPILOGUE_GELU_TANH,
     MK_EPILOGUE_ELEMENTS =
         MK_EPILOGUE_BIAS | MK_EPILOGUE_ACTIVATION | MK_EPILOGUE_GATED, /* of elements */

@@ -289,11 +289,15 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
  * any order. With MK_EVERYWHERE the K of all ranks is cut in 8 blocks, each of which is summed for itself, and these are
  * added in one tree: 1, 2, 4 and 8 ranks give the same bits. With "dtype=fp8" as in mk_ag_gemm, but A_scales is [ceil(K/128), M] and M a multiple
  * of 4.
- * With "epilogue=residual" (bf16 alone) mk_launch takes four arguments, A, B, C and residual, bf16
- * and of C's shape, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it takes six,
- * behind these norm_weight [N] and new_residual, bf16 and of C's shape: new_residual is that sum,
+ * With "epilogue=residual" mk_launch takes one argument more, behind all others: residual, bf16 and
+ * of C's shape, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it takes three more,
+ * residual, norm_weight [N] and new_residual, bf16 and of C's shape: new_residual is that sum,
  * and C = new_residual * norm_weight / sqrt(mean(new_residual^2 of a row) + eps), in fp32, rounded
- * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. residual may be new_residual. */
+ * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. residual may be new_residual.
+ * With "epilogue=residual+rmsnorm+quantize" it takes four more: residual, norm_weight, normed, e4m3
+ * and of C's shape, and normed_scales [ceil(N/128), rows of C], fp32. They are, to the bit, what
+ * mk_quantize makes (MK_SCALE_1X128, a pitch of C's rows) of the C that residual+rmsnorm has; C is
+ * the new residual, and may be residual itself. N is a multiple of 16. */
 int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = the sum over ranks of A * B, the same bits on every rank, spec.shape {M, N, K}: A [M, K],

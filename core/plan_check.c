@@ -2,6 +2,7 @@
 #include "core/command.h"
 #include "core/epilogue.h"
 #include "core/ops/op.h"
+#include "core/quantize.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -156,15 +157,22 @@ int plan_check_epilogue(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size, "epilogue=%s: of %s it is %s",
                            epilogue_text(q->epilogue, words), plan_op_name(q->op),
                            op_of(q->op)->epilogue & MK_EPILOGUE_ROWS
-                               ? "residual or residual+rmsnorm"
+                               ? "residual, residual+rmsnorm or residual+rmsnorm+quantize"
                                : "bias, silu or gelu_tanh, bias+ one of these, and these +gated");
-    if (q->epilogue & MK_EPILOGUE_ROWS && q->fp8)
-        return plan_refuse(error, size, "epilogue=%s with dtype=fp8: of %s it is for bf16",
-                           epilogue_text(q->epilogue, words), plan_op_name(q->op));
     if ((q->epilogue & MK_EPILOGUE_ROWS) == MK_EPILOGUE_RMSNORM)
         return plan_refuse(error, size,
                            "epilogue=rmsnorm: it follows a residual, as in "
                            "residual+rmsnorm");
+    if (q->epilogue & MK_EPILOGUE_QUANTIZE && !(q->epilogue & MK_EPILOGUE_RMSNORM))
+        return plan_refuse(error, size,
+                           "epilogue=%s: quantize follows an rmsnorm, as in "
+                           "residual+rmsnorm+quantize",
+                           epilogue_text(q->epilogue, words));
+    if (q->epilogue & MK_EPILOGUE_QUANTIZE && q->n % MK_QUANTIZE_DEPTH)
+        return plan_refuse(error, size,
+                           "epilogue=%s: N is %lu, and should be a multiple of %d: codes of a row "
+                           "lie in whole 16 bytes",
+                           epilogue_text(q->epilogue, words), q->n, MK_QUANTIZE_DEPTH);
     if (q->eps != 0 && !(q->epilogue & MK_EPILOGUE_RMSNORM))
         return plan_refuse(error, size, "eps=%g: it is of an rmsnorm", (double)q->eps);
     if (!(q->eps >= 0 && q->eps <= 1))

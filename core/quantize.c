@@ -42,6 +42,15 @@ float quantize_row_block(const float *x, uint64_t count, uint8_t *q)
     return quantize_block(&of, 0, 1, count);
 }
 
+int quantize_may_be(uint8_t code, float scale, double v, double off)
+{
+    const double wide = off + fabs(v) * 0x1p-21; /* 1 / scale is not 448 / amax to the last bit */
+    const float value = mk_e4m3_to_float(code),
+                least = mk_e4m3_to_float(mk_e4m3_from_float((float)((v - wide) / (double)scale))),
+                most = mk_e4m3_to_float(mk_e4m3_from_float((float)((v + wide) / (double)scale)));
+    return value >= least && value <= most;
+}
+
 static void quantize_on_host(const struct mk_quantize *of)
 {
     const int square = of->scaling == MK_SCALE_128X128, of_row = of->scaling == MK_SCALE_1X128,

@@ -45,6 +45,10 @@ MK_PURE float quantize_scale(float amax)
 /* On the host: codes of `count` numbers that share a scale, which it returns. */
 float quantize_row_block(const float *x, uint64_t count, uint8_t *q);
 
+/* Whether a code with this scale may be that of a number within `off` of v: of a check, which knows
+ * the number but for a rounding. */
+int quantize_may_be(uint8_t code, float scale, double v, double off);
+
 /* A record: k codes of a row, then its scale for each 128 of them, in whole 16 bytes. */
 MK_PURE uint64_t quantize_record(uint64_t k)
 {

@@ -73,29 +73,46 @@ static void spec_say_arguments(struct spec_text *t, const struct op_descriptor *
     }
 }
 
-/* The arguments of plans of `q`, which the operator has or not. */
-static void spec_say_variant(struct spec_text *t, const struct op_descriptor *op, const char *name,
-                             int has, const struct mk_problem *q)
+/* The same operator with other arguments: of another type, with what follows it, with a count. */
+static const struct spec_variant {
+    const char *name;
+    uint32_t epilogue;
+    int fp8, bytes, counted;
+} spec_variants[] = {
+    {.name = "fp8", .fp8 = 1},
+    {.name = "bytes", .bytes = 1},
+    {.name = "bias", .epilogue = MK_EPILOGUE_BIAS},
+    {.name = "bias_fp8", .epilogue = MK_EPILOGUE_BIAS, .fp8 = 1},
+    {.name = "gated", .epilogue = MK_EPILOGUE_GATED},
+    {.name = "gated_fp8", .epilogue = MK_EPILOGUE_GATED, .fp8 = 1},
+    {.name = "gated_bias", .epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS},
+    {.name = "gated_bias_fp8", .epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS, .fp8 = 1},
+    {.name = "residual", .epilogue = MK_EPILOGUE_RESIDUAL},
+    {.name = "residual_fp8", .epilogue = MK_EPILOGUE_RESIDUAL, .fp8 = 1},
+    {.name = "rmsnorm", .epilogue = MK_EPILOGUE_ROWS},
+    {.name = "rmsnorm_fp8", .epilogue = MK_EPILOGUE_ROWS, .fp8 = 1},
+    {.name = "quantize", .epilogue = MK_EPILOGUE_ROWS | MK_EPILOGUE_QUANTIZE},
+    {.name = "quantize_fp8", .epilogue = MK_EPILOGUE_ROWS | MK_EPILOGUE_QUANTIZE, .fp8 = 1},
+    {.name = "counted", .counted = 1},
+    {.name = "counted_fp8", .fp8 = 1, .counted = 1}};
+
+/* The arguments of a variant; none where the operator has no such. */
+static void spec_say_variant(struct spec_text *t, const struct op_descriptor *op, uint32_t number,
+                             const struct spec_variant *v)
 {
-    spec_say(t, ",\"%s\":[", name);
-    if (has)
-        spec_say_arguments(t, op, q);
+    struct mk_problem q = {.op = number, .fp8 = v->fp8, .bytes = v->bytes, .epilogue = v->epilogue};
+    op_set_counted(&q, v->counted);
+    spec_say(t, ",\"%s\":[", v->name);
+    if ((!v->fp8 || op->fp8) && (!v->bytes || op_has_bytes(number)) && (!v->counted || op->limit) &&
+        !(v->epilogue & ~(uint32_t)op->epilogue))
+        spec_say_arguments(t, op, &q);
     spec_say(t, "]");
 }
 
 int mk_op_describe(uint32_t number, char *text, uint64_t size)
 {
     const struct op_descriptor *op = op_of(number);
-    const struct mk_problem plain = {.op = number}, fp8 = {.op = number, .fp8 = 1},
-                            bytes = {.op = number, .bytes = 1},
-                            bias = {.op = number, .epilogue = MK_EPILOGUE_BIAS},
-                            gated = {.op = number, .epilogue = MK_EPILOGUE_GATED},
-                            gated_bias = {.op = number,
-                                          .epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS},
-                            gated_fp8 = {.op = number, .fp8 = 1, .epilogue = MK_EPILOGUE_GATED},
-                            residual = {.op = number, .epilogue = MK_EPILOGUE_RESIDUAL},
-                            norm = {.op = number, .epilogue = MK_EPILOGUE_ROWS};
-    struct mk_problem counted = plain, counted_fp8 = fp8;
+    const struct mk_problem plain = {.op = number};
     struct spec_text t = {text, size, 0};
     if (!op)
         return -EINVAL;
@@ -105,19 +122,9 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
                  op->shape->dimensions[i].letter, op->shape->dimensions[i].name);
     spec_say(&t, "],\"arguments\":[");
     spec_say_arguments(&t, op, &plain);
-    op_set_counted(&counted, 1);
-    op_set_counted(&counted_fp8, 1);
     spec_say(&t, "]");
-    spec_say_variant(&t, op, "fp8", op->fp8, &fp8);
-    spec_say_variant(&t, op, "bytes", op_has_bytes(number), &bytes);
-    spec_say_variant(&t, op, "bias", op->epilogue & MK_EPILOGUE_BIAS, &bias);
-    spec_say_variant(&t, op, "gated", op->epilogue & MK_EPILOGUE_GATED, &gated);
-    spec_say_variant(&t, op, "gated_bias", op->epilogue & MK_EPILOGUE_GATED, &gated_bias);
-    spec_say_variant(&t, op, "gated_fp8", op->fp8 && op->epilogue & MK_EPILOGUE_GATED, &gated_fp8);
-    spec_say_variant(&t, op, "residual", op->epilogue & MK_EPILOGUE_RESIDUAL, &residual);
-    spec_say_variant(&t, op, "rmsnorm", op->epilogue & MK_EPILOGUE_RMSNORM, &norm);
-    spec_say_variant(&t, op, "counted", op->limit != NULL, &counted);
-    spec_say_variant(&t, op, "counted_fp8", op->limit && op->fp8, &counted_fp8);
+    for (uint32_t i = 0; i < sizeof spec_variants / sizeof *spec_variants; i++)
+        spec_say_variant(&t, op, number, &spec_variants[i]);
     spec_say(&t, ",\"options\":[");
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)

@@ -381,12 +381,14 @@ MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, 
     cta_record_signal(cta, local, flag);
 }
 
-/* Lanes tell a rank each: one fence then speaks for all of them. (Unrolled, the loops cost gemm_ar spilled registers.) */
+/* Lanes tell a rank each: one fence then speaks for all of them. Unrolled, the loops cost gemm_ar
+ * spilled registers. */
 MK_ROLE_CALL void mk_cta_add_each(struct mk_cta *cta, uint32_t ranks, uint32_t flag, uint64_t count)
 {
     cta_settle(cta);
 #pragma unroll 1
-    for (uint32_t local = cta_lane(cta); local < MK_MAX_LOCAL; local += cta->lanes)
+    for (uint32_t local = cta_lane(cta); local < MK_MAX_LOCAL && ranks >> local;
+         local += cta->lanes)
         if (ranks >> local & 1)
             ptx_add_release(cta_flag(cta->launch->peers[local], flag), count);
 #pragma unroll 1

@@ -6,6 +6,7 @@
 
 #include "kernels/cta_made.cuh"
 #include "kernels/half.cuh"
+#include "kernels/quantize.cuh"
 
 /* Of what the rows are: MK_FP16, by a file before this one whose plans are of that. */
 #ifndef NORM_ELEMENT
@@ -59,6 +60,44 @@ PTX_FN float norm_sum(const struct mk_cta *cta, float value)
     return value;
 }
 
+/* The largest of `amax` and 8 numbers of a row; and their codes (quantize_up). */
+PTX_FN float norm_largest(uint4 x, float amax)
+{
+    const uint32_t word[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        amax = quantize_larger(quantize_larger(amax, half_low<NORM_ELEMENT>(word[k])),
+                               half_high<NORM_ELEMENT>(word[k]));
+    return amax;
+}
+
+PTX_FN uint2 norm_codes(uint4 x, float up)
+{
+    const uint32_t word[4] = {x.x, x.y, x.z, x.w};
+    uint32_t pair[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        pair[k] =
+            quantize_pair(half_low<NORM_ELEMENT>(word[k]), half_high<NORM_ELEMENT>(word[k]), up);
+    return make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
+}
+
+/* 8 numbers of a row, word i of it, as codes, and their block's scale; 16 lanes have a block. All lanes of a warp:
+ * x is zeros where the row has no such word. */
+PTX_FN void norm_quantize(const struct mk_cta *cta, const struct mk_norm *norm, uint32_t row,
+                          uint32_t i, uint4 x)
+{
+    const struct gpu_launch *launch = cta->launch;
+    const float amax = quantize_largest_of(norm_largest(x, 0), 16);
+    if (i >= norm->columns / 8)
+        return;
+    uint2 *codes = (uint2 *)(launch->arguments[norm->codes] + (uint64_t)row * norm->columns);
+    codes[i] = norm_codes(x, quantize_up(amax));
+    if (i % 16 == 0)
+        ((float *)launch->arguments[norm->scales])[(uint64_t)(i / 16) * norm->rows + row] =
+            quantize_scale(amax);
+}
+
 /* lanes: a block's. */
 PTX_FN void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row)
 {
@@ -101,6 +140,17 @@ PTX_FN void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t
     if (!norm->normed)
         return;
     const float scale = 1 / sqrtf(norm_sum(cta, squares) / (float)norm->columns + norm->eps);
+    if (norm->rows) {
+#pragma unroll
+        for (uint32_t j = 0; j < NORM_WORDS; j++) {
+            const uint32_t i = from + j * lanes + lane;
+            norm_quantize(cta, norm, row, i,
+                          i < words ? norm_scale_word(x[j], w[j], scale) : make_uint4(0, 0, 0, 0));
+        }
+        for (uint32_t i = lane; i < from; i += lanes)
+            norm_quantize(cta, norm, row, i, norm_scale_word(sum[i], weight[i], scale));
+        return;
+    }
 #pragma unroll
     for (uint32_t j = 0; j < NORM_WORDS; j++) {
         const uint32_t i = from + j * lanes + lane;

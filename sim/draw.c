@@ -1,5 +1,6 @@
 /* A case of the property test: everything about a run drawn from its seed. */
 #include "core/epilogue.h"
+#include "core/quantize.h"
 #include "core/ops/op.h"
 #include "core/sentence.h"
 #include "sim/world.h"
@@ -53,13 +54,15 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
                                          MK_EPILOGUE_BIAS | MK_EPILOGUE_GELU_TANH,
                                          MK_EPILOGUE_SILU | MK_EPILOGUE_GATED,
                                          MK_EPILOGUE_ELEMENTS & ~(uint32_t)MK_EPILOGUE_SILU};
-    static const uint32_t of_rows[] = {0, MK_EPILOGUE_RESIDUAL, 0, MK_EPILOGUE_ROWS};
+    static const uint32_t quantize = MK_EPILOGUE_ROWS | MK_EPILOGUE_QUANTIZE,
+                          of_rows[] = {0, 0, MK_EPILOGUE_RESIDUAL, MK_EPILOGUE_RESIDUAL,
+                                       0, 0, MK_EPILOGUE_ROWS,     quantize};
     const uint32_t has = op_of(q->op)->epilogue;
-    q->epilogue = has & MK_EPILOGUE_ROWS       ? of_rows[draw_below(r, 4)]
+    q->epilogue = has & MK_EPILOGUE_ROWS       ? of_rows[draw_below(r, 8)]
                   : has & MK_EPILOGUE_ELEMENTS ? epilogues[draw_below(r, 6)]
                                                : 0;
-    if (q->epilogue & MK_EPILOGUE_GATED)
-        q->n = mk_round_up(q->n, 16);
+    if (q->epilogue & (MK_EPILOGUE_GATED | MK_EPILOGUE_QUANTIZE))
+        q->n = mk_round_up(q->n, MK_QUANTIZE_DEPTH); /* of gated columns half are C's */
 }
 
 static void draw_tuning(struct sim_random *r, struct mk_problem *q)
@@ -116,9 +119,10 @@ void sim_columns(struct mk_problem *q, uint64_t draw)
     if (op_of(q->op)->most_shots < 4 || (t->shots && !plan_two_shots(t)) || !(draw & 1))
         return;
     t->shots = 4;
-    q->n = mk_round_up(q->n, q->fp8     ? 128 * world
-                             : draw & 2 ? 8 * world
-                                        : (t->tile_n ? t->tile_n : 64));
+    q->n = mk_round_up(q->n, q->fp8                               ? 128 * world
+                             : q->epilogue & MK_EPILOGUE_QUANTIZE ? MK_QUANTIZE_DEPTH * world
+                             : draw & 2                           ? 8 * world
+                                                                  : (t->tile_n ? t->tile_n : 64));
 }
 
 int sim_slices(const struct mk_problem *q)

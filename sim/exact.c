@@ -5,6 +5,7 @@
 #include "core/half.h"
 #include "core/ops/op.h"
 #include "core/quantize.h"
+#include "core/scoped.h"
 #include "sim/clock.h"
 
 #include <math.h>
@@ -207,19 +208,50 @@ static int exact_make_reference(const struct mk_problem *q, const struct sim_lau
     return result;
 }
 
+/* A sum of products of numbers without their scales, with them. */
+static float exact_sum(const struct sim_launch *l, int32_t expected, uint64_t row, uint64_t col)
+{
+    const int scaled = l->plan->problem.fp8;
+    return ldexpf((float)expected,
+                  scaled ? exact_power_of_row(l, row) + exact_power_of_columns(l, col) : 0);
+}
+
 /* The sums `expected` themselves. */
 static int exact_verify_sums(const struct mk_problem *q, const struct sim_launch *l, uint64_t first,
                              uint64_t rows, const int32_t *expected)
 {
     const uint16_t *c = l->arguments[2];
     for (uint64_t i = 0; i < rows * q->n; i++) {
-        int power =
-            q->fp8 ? exact_power_of_row(l, first + i / q->n) + exact_power_of_columns(l, i % q->n)
-                   : 0;
-        float right = ldexpf((float)expected[i], power);
+        float right = exact_sum(l, expected[i], first + i / q->n, i % q->n);
         if (exact_is_right(q, l, i % q->n, c[i], &right))
             continue;
         return exact_is_wrong(l, "C", first + i / q->n, i % q->n, c[i], right);
+    }
+    return 0;
+}
+
+/* A normed row's codes and scales: of `right` but for a rounding of the element. */
+static int exact_verify_codes(const struct mk_problem *q, const struct sim_launch *l, uint64_t row,
+                              uint64_t rows, const float *right)
+{
+    const uint32_t argument = op_residual_argument(q) + 2;
+    const uint8_t *codes = (const uint8_t *)l->arguments[argument] + row * q->n;
+    const float *scales = l->arguments[argument + 1];
+    for (uint64_t first = 0; first < q->n; first += MK_SCALE_BLOCK) {
+        const uint64_t end = first + MK_SCALE_BLOCK < q->n ? first + MK_SCALE_BLOCK : q->n;
+        const float scale = scales[first / MK_SCALE_BLOCK * rows + row];
+        float amax = 0;
+        for (uint64_t col = first; col < end; col++)
+            amax = fmaxf(amax, fabsf(right[col]));
+        if (!(fabsf(scale - (amax > 0 ? amax / 448 : 1)) <= 0x1p-8f * amax / 448 * 1.01f))
+            return sim_wrong(l, "normed_scales[%lu][%lu] is %g, and the largest number %g",
+                             first / MK_SCALE_BLOCK, row, (double)scale, (double)amax);
+        for (uint64_t col = first; col < end; col++)
+            if (!quantize_may_be(codes[col], scale, (double)right[col],
+                                 0x1p-8 * 1.01 * fabs((double)right[col])))
+                return sim_wrong(l, "normed[%lu][%lu] is %g and should be %g", row, col,
+                                 (double)(mk_e4m3_to_float(codes[col]) * scale),
+                                 (double)right[col]);
     }
     return 0;
 }
@@ -229,9 +261,12 @@ static int exact_verify_sums(const struct mk_problem *q, const struct sim_launch
 static int exact_verify_rows(const struct mk_problem *q, const struct sim_launch *l, uint64_t first,
                              uint64_t rows, const int32_t *expected)
 {
-    const int normed = (q->epilogue & MK_EPILOGUE_RMSNORM) != 0;
-    const uint16_t *c = l->arguments[2],
-                   *sum = normed ? l->arguments[op_residual_argument(q) + 2] : l->arguments[2];
+    const uint32_t of = op_new_residual_argument(q);
+    const int normed = of != 2, quantized = (q->epilogue & MK_EPILOGUE_QUANTIZE) != 0;
+    const uint16_t *c = l->arguments[2], *sum = l->arguments[of];
+    MK_FREED float *all = malloc(q->n * sizeof *all);
+    if (!all)
+        return sim_no_memory(l);
     for (uint64_t row = 0; row < rows; row++) {
         const uint64_t at = row * q->n, whole = (first + row) * q->n;
         double squares = 0;
@@ -239,20 +274,25 @@ static int exact_verify_rows(const struct mk_problem *q, const struct sim_launch
             const float right = mk_half_to_float(
                 plan_element(q),
                 mk_half_from_float(plan_element(q),
-                                   (float)expected[at + col] + exact_residual(l, whole + col)));
+                                   exact_sum(l, expected[at + col], first + row, col) +
+                                       exact_residual(l, whole + col)));
             if (mk_half_to_float(plan_element(q), sum[at + col]) != right)
-                return exact_is_wrong(l, normed ? "new_residual" : "C", first + row, col,
-                                      sum[at + col], right);
+                return exact_is_wrong(l, op_argument(q, of)->name, first + row, col, sum[at + col],
+                                      right);
             squares += (double)right * (double)right;
         }
         const double scale = 1 / sqrt(squares / (double)q->n + (double)q->eps);
+        for (uint64_t col = 0; col < q->n; col++)
+            all[col] = (float)((double)mk_half_to_float(plan_element(q), sum[at + col]) * scale *
+                               (double)exact_weight(l, col));
         for (uint64_t col = 0; normed && col < q->n; col++) {
-            const float right = (float)((double)mk_half_to_float(plan_element(q), sum[at + col]) *
-                                        scale * (double)exact_weight(l, col)),
-                        off = mk_half_to_float(plan_element(q), c[at + col]) - right;
-            if (!(fabsf(off) <= 0x1p-8f * fabsf(right) * 1.01f))
-                return exact_is_wrong(l, "C", first + row, col, c[at + col], right);
+            const float off = mk_half_to_float(plan_element(q), c[at + col]) - all[col];
+            if (!(fabsf(off) <= 0x1p-8f * fabsf(all[col]) * 1.01f))
+                return exact_is_wrong(l, "C", first + row, col, c[at + col], all[col]);
         }
+        const int wrong = quantized ? exact_verify_codes(q, l, row, rows, all) : 0;
+        if (wrong)
+            return wrong;
     }
     return 0;
 }

@@ -62,17 +62,24 @@ check epilogue_gated_fp8_mma $run --gpus "$gpus" --shape $((gpus * 1028)),576,20
 check epilogue_gated_fp8_mma_64x64 $run --gpus "$gpus" --shape $((gpus * 260)),448,1424 --iters 8 --epilogue gelu_tanh+gated --engine mma --dtype fp8 --b-layout nk --tile 64,64
 check epilogue_fp8 $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+silu --dtype fp8 --b-layout nk
 check epilogue_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --epilogue bias+gelu_tanh --engine mma
-for words in residual residual+rmsnorm; do
+for words in residual residual+rmsnorm residual+rmsnorm+quantize; do
     check "${words}_decoding" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 1,8192,1032 --iters 50 --burst 10 --epilogue $words
     check "${words}_few_rows_deterministic" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 33,8192,1032 --iters 8 --epilogue $words --deterministic --b-layout nk
     check "${words}_few_rows" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 17,4096,1032 --iters 8 --epilogue $words
-    check "${words}_one_shot" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 300,4104,520 --iters 8 --epilogue $words --shots 1
-    check "${words}_shared" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 700,4104,520 --iters 8 --epilogue $words --shots 3
-    check "${words}_two_shots" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1288,520 --iters 8 --epilogue $words --shots 2 --deterministic
-    check "${words}_scattered" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 1026)),1288,520 --iters 8 --epilogue $words
-    check "${words}_scattered_one_shot" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 150)),4104,520 --iters 8 --epilogue $words --shots 1
-    check "${words}_scattered_mma" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 1026)),1288,520 --iters 8 --epilogue $words --engine mma
-    check "${words}_mma" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1288,520 --iters 8 --epilogue $words --engine mma
+    check "${words}_one_shot" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 300,4112,520 --iters 8 --epilogue $words --shots 1
+    check "${words}_shared" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 700,4112,520 --iters 8 --epilogue $words --shots 3
+    check "${words}_two_shots" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1296,520 --iters 8 --epilogue $words --shots 2 --deterministic
+    check "${words}_scattered" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 1026)),1296,520 --iters 8 --epilogue $words
+    check "${words}_scattered_one_shot" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 150)),4112,520 --iters 8 --epilogue $words --shots 1
+    check "${words}_scattered_mma" $mkernel run gemm_rs --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 1026)),1296,520 --iters 8 --epilogue $words --engine mma
+    check "${words}_mma" $mkernel run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape 2051,1296,520 --iters 8 --epilogue $words --engine mma
+    fp8="--exec cuda --check --timeout 5 --iters 8 --dtype fp8 --b-layout nk --epilogue $words"
+    check "${words}_fp8_few_rows" $mkernel run gemm_ar $fp8 --gpus "$gpus" --shape 20,4096,1040 --burst 4
+    check "${words}_fp8_one_shot" $mkernel run gemm_ar $fp8 --gpus "$gpus" --shape 300,4112,528 --shots 1 --deterministic
+    check "${words}_fp8" $mkernel run gemm_ar $fp8 --gpus "$gpus" --shape 2052,1296,528 --shots 2
+    check "${words}_fp8_scattered" $mkernel run gemm_rs $fp8 --gpus "$gpus" --shape $((gpus * 1028)),1296,528
+    check "${words}_fp8_mma" $mkernel run gemm_ar $fp8 --gpus "$gpus" --shape 2052,1296,528 --engine mma
+    check "${words}_fp8_two_nodes" $mkernel run gemm_ar $fp8 $nodes --shape 520,1296,528
 done
 check fp8_any_shape "$build/tests/gpu_fp8" check
 check fp8_by_mma_sync "$build/tests/gpu_fp8_mma"

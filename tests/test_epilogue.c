@@ -4,9 +4,11 @@
 #include "core/mkernel.h"
 #include "core/ops/op.h"
 #include "core/plan.h"
+#include "core/quantize.h"
 #include "experiments/common/check.h"
 
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,8 +21,14 @@ static void words_and_bits(void **state)
     static const struct {
         const char *text;
         uint32_t bits;
-    } of[] = {{"bias", 1},           {"silu", 2},     {"gelu_tanh", 4},        {"bias+silu", 3},
-              {"bias+gelu_tanh", 5}, {"residual", 8}, {"residual+rmsnorm", 24}};
+    } of[] = {{"bias", 1},
+              {"silu", 2},
+              {"gelu_tanh", 4},
+              {"bias+silu", 3},
+              {"bias+gelu_tanh", 5},
+              {"residual", 8},
+              {"residual+rmsnorm", 24},
+              {"residual+rmsnorm+quantize", 88}};
     char text[EPILOGUE_TEXT];
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         uint32_t bits = 77;
@@ -39,8 +47,9 @@ static void bad_words_are_refused(void **state)
     uint32_t bits = 77;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_int_equal(epilogue_read("epilogue=", none[i], &bits, error, sizeof error), -EINVAL);
-        assert_non_null(
-            strstr(error, "is none of bias, silu, gelu_tanh, residual, rmsnorm and gated"));
+        assert_non_null(strstr(error,
+                               "is none of bias, silu, gelu_tanh, residual, rmsnorm, gated and "
+                               "quantize"));
     }
     for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
         assert_int_equal(epilogue_read("epilogue=", twice[i], &bits, error, sizeof error), -EINVAL);
@@ -49,6 +58,9 @@ static void bad_words_are_refused(void **state)
     assert_int_equal(epilogue_read("epilogue=", "rmsnorm", &bits, error, sizeof error), -EINVAL);
     assert_string_equal(error,
                         "epilogue=rmsnorm: rmsnorm follows a residual, as in residual+rmsnorm");
+    assert_int_equal(epilogue_read("", "residual+quantize", &bits, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "residual+quantize: quantize follows an rmsnorm, as in "
+                               "residual+rmsnorm+quantize");
     assert_int_equal(bits, 77);
 }
 
@@ -211,7 +223,8 @@ static void gated_columns(void **state)
     q.op = MK_OP_GEMM_RS;
     q.epilogue = MK_EPILOGUE_GATED;
     assert_int_equal(plan_build(&p, &q, 132, 0, error, sizeof error), -EINVAL);
-    assert_string_equal(error, "epilogue=gated: of gemm_rs it is residual or residual+rmsnorm");
+    assert_string_equal(error, "epilogue=gated: of gemm_rs it is residual, residual+rmsnorm or "
+                               "residual+rmsnorm+quantize");
 }
 
 /* A residual is added to what is rounded, and a row is normed: right, and wrong without it. */
@@ -247,13 +260,72 @@ static void rows_are_checked_in(uint32_t element)
                                      .b = b,
                                      .c = c,
                                      .residual = residual};
-        const struct check_norm n = {element, 1, N, c, weight, normed, 1e-6};
+        const struct check_norm n = {element, 1, N, c, weight, normed, .eps = 1e-6};
         assert_int_equal(check_gemm(&g, NULL, &result), 0);
         assert_int_equal(check_right(&result), wrong != 1);
         memset(&result, 0, sizeof result);
         check_norm(&n, &result);
         assert_int_equal(check_right(&result), wrong < 2);
     }
+}
+
+/* Codes and scales of normed rows: right, and wrong by one code, by a scale, of another row's numbers or never written. */
+static void codes_are_checked_in(uint32_t element)
+{
+    enum { M = 3, N = 144, BLOCKS = 2 };
+    uint16_t rows[M * N], weight[N];
+    float normed[M * N], scales[BLOCKS * M];
+    uint8_t codes[M * N];
+    for (int i = 0; i < M * N; i++)
+        rows[i] = mk_half_from_float(element, (float)(i * 37 % 101) - 50);
+    memset(rows + N, 0, N * sizeof *rows); /* a row of zeros */
+    for (int i = 0; i < N; i++)
+        weight[i] = mk_half_from_float(element, 1 + (float)(i % 16) / 16);
+    for (int row = 0; row < M; row++) {
+        double squares = 0;
+        for (int i = 0; i < N; i++)
+            squares += pow((double)mk_half_to_float(element, rows[row * N + i]), 2);
+        for (int i = 0; i < N; i++)
+            normed[row * N + i] = mk_half_to_float(
+                element, mk_half_from_float(
+                             element, (float)((double)mk_half_to_float(element, rows[row * N + i]) /
+                                              sqrt(squares / N + 1e-6) *
+                                              (double)mk_half_to_float(element, weight[i]))));
+    }
+    for (int wrong = 0; wrong < 6; wrong++) {
+        struct check_result result = {0};
+        for (int row = 0; row < M; row++)
+            for (int block = 0; block < BLOCKS; block++)
+                scales[block * M + row] =
+                    quantize_row_block(normed + row * N + block * 128, block ? N - 128 : 128,
+                                       codes + row * N + block * 128);
+        if (wrong == 1)
+            codes[2 * N + 130] ^= 1;
+        if (wrong == 2)
+            scales[M + 2] *= 1.02f;
+        if (wrong == 3)
+            scales[1] = 0; /* of zeros it is 1 */
+        if (wrong == 4)
+            memcpy(codes, codes + 2 * N, N);
+        if (wrong == 5)
+            memset(codes + 2 * N, 0xff, N);
+        const struct check_norm n = {.element = element,
+                                     .m = M,
+                                     .n = N,
+                                     .rows = rows,
+                                     .weight = weight,
+                                     .codes = codes,
+                                     .scales = scales,
+                                     .eps = 1e-6};
+        check_norm(&n, &result);
+        assert_int_equal(check_right(&result), wrong == 0);
+    }
+}
+
+static void a_check_sees_codes(void **state)
+{
+    codes_are_checked_in(MK_BF16);
+    codes_are_checked_in(MK_FP16);
 }
 
 static void a_check_sees_rows(void **state)
@@ -281,8 +353,21 @@ static void rows_of_gemm_ar(void **state)
     assert_int_equal(bytes[3], 32 * 64 * 2);
     assert_int_equal(bytes[4], 64 * 2);
     assert_int_equal(bytes[5], 32 * 64 * 2);
+    q.epilogue |=
+        MK_EPILOGUE_QUANTIZE; /* codes and scales in place of a new residual, which C is */
+    assert_int_equal(op_extents(&q, bytes), 1 << 2 | 1 << 5 | 1 << 6);
+    assert_int_equal(bytes[5], 32 * 64);
+    assert_int_equal(bytes[6], 32 * 4);
+    assert_int_equal(op_new_residual_argument(&q), 2);
     q.op = MK_OP_GEMM_AR;
+    q.n = 72;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "N is 72, and should be a multiple of 16"));
+    q.n = 64;
+    q.epilogue = MK_EPILOGUE_ROWS;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(op_residual_argument(&p.problem), 3);
+    assert_int_equal(op_new_residual_argument(&p.problem), 5);
     q.epilogue = MK_EPILOGUE_RESIDUAL;
     assert_int_equal(op_arguments(&q), 4);
     q.eps = 1e-5f;
@@ -290,12 +375,23 @@ static void rows_of_gemm_ar(void **state)
     assert_string_equal(error, "eps=1e-05: it is of an rmsnorm");
     q.eps = 0;
     q.fp8 = q.b_transposed = 1;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(op_arguments(&q), 6);
+    q.exec = MK_EXEC_CUDA;
+    q.sms = 132;
+    q.tuning = (struct mk_tuning){.tile_m = 256, .tile_n = 256, .shots = 2};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_string_equal(error, "epilogue=residual with dtype=fp8: of gemm_ar it is for bf16");
+    assert_non_null(strstr(error, "no GPU kernel is built for tiles of 256x256"));
+    q.epilogue = 0;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    q.tuning = (struct mk_tuning){0};
+    q.exec = MK_EXEC_HOST;
+    q.sms = 0;
     q.fp8 = 0;
     q.epilogue = MK_EPILOGUE_BIAS;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_string_equal(error, "epilogue=bias: of gemm_ar it is residual or residual+rmsnorm");
+    assert_string_equal(error, "epilogue=bias: of gemm_ar it is residual, residual+rmsnorm or "
+                               "residual+rmsnorm+quantize");
     q.epilogue = MK_EPILOGUE_RMSNORM;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(strstr(error, "it follows a residual"));
@@ -335,6 +431,8 @@ int main(void)
                                        cmocka_unit_test(a_check_sees_a_gate),
                                        cmocka_unit_test(gated_columns),
                                        cmocka_unit_test(a_check_sees_rows),
+                                       cmocka_unit_test(a_check_sees_codes),
+                                       cmocka_unit_test(a_check_sees_codes),
                                        cmocka_unit_test(rows_of_gemm_ar),
                                        cmocka_unit_test(who_has_none_refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -523,6 +523,55 @@ static void test_norm_inside(void **state)
     assert_true(inside >= 6 && behind >= 3);
 }
 
+/* A norm whose rows become codes and scales: blocks of 128 columns, and last ones of fewer; rows of more words than a
+ * block has threads for at a time; in registers, where two tiles share a block, and behind all tiles; both engines, every
+ * type, both kinds of sums, one shot and two. And norms of FP8's sums. */
+static void test_norm_quantized(void **state)
+{
+    enum { BF16, FP16, FP8 };
+    static const struct {
+        enum mk_op op;
+        int mma, dtype, quantize;
+        uint32_t gpus, m, n, shots;
+    } cases[] = {
+        {MK_OP_GEMM_AR, 0, BF16, 1, 2, 17, 144, 1},  {MK_OP_GEMM_AR, 0, FP16, 1, 3, 40, 272, 2},
+        {MK_OP_GEMM_AR, 0, FP8, 1, 2, 20, 144, 1},   {MK_OP_GEMM_AR, 0, FP8, 1, 2, 132, 400, 2},
+        {MK_OP_GEMM_RS, 0, BF16, 1, 2, 64, 272, 2},  {MK_OP_GEMM_RS, 0, FP8, 1, 2, 264, 272, 2},
+        {MK_OP_GEMM_AR, 1, BF16, 1, 2, 9, 528, 2},   {MK_OP_GEMM_AR, 1, FP8, 1, 2, 36, 144, 1},
+        {MK_OP_GEMM_RS, 1, FP8, 1, 2, 72, 272, 2},   {MK_OP_GEMM_RS, 1, FP16, 1, 2, 24, 16, 2},
+        {MK_OP_GEMM_AR, 0, BF16, 1, 1, 2, 12304, 1}, {MK_OP_GEMM_AR, 0, BF16, 1, 4, 60, 192, 1},
+        {MK_OP_GEMM_AR, 0, FP8, 0, 3, 24, 136, 1},   {MK_OP_GEMM_AR, 0, FP8, 0, 2, 76, 136, 1},
+        {MK_OP_GEMM_AR, 0, FP8, 1, 2, 64, 128, 1}};
+    uint32_t inside = 0;
+    for (uint64_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t shape[] = {cases[i].m, cases[i].n, 144};
+        struct sim_world_config c = hopper_ops_config(cases[i].op, 1, cases[i].gpus, shape, i * 5);
+        struct mk_plan p;
+        char error[256];
+        if (cases[i].mma)
+            hopper_ops_on_mma(&c);
+        c.problem.m = cases[i].m;
+        c.problem.fp16 = cases[i].dtype == FP16;
+        c.problem.fp8 = cases[i].dtype == FP8;
+        c.problem.b_transposed |= c.problem.fp8;
+        c.problem.epilogue = MK_EPILOGUE_ROWS | (cases[i].quantize ? MK_EPILOGUE_QUANTIZE : 0);
+        c.problem.tuning.shots = cases[i].shots;
+        c.problem.tuning.tile_m = c.problem.tuning.tile_n = c.problem.tuning.cluster = 0;
+        if (cases[i].shots == 1 && !cases[i].mma) {
+            c.problem.tuning.split.ctas[MK_COMPUTE] = 3;
+            c.problem.tuning.split.ctas[MK_INTRA_COMM] = cases[i].gpus > 1 ? 3 : 0;
+            c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
+            c.problem.tuning.cluster = 1;
+        }
+        c.launches = 2;
+        if (plan_build(&p, &c.problem, 0, 0, error, sizeof error))
+            fail_msg("case %u: %s", (uint32_t)i, error);
+        inside += cases[i].op == MK_OP_GEMM_AR && gemm_ar_plan_of(&p)->rs.norm_inside;
+        right(&c);
+    }
+    assert_int_equal(inside, 5);
+}
+
 /* Two CTAs that split K: halves of whole stages, of an odd number of them and of one that is short; last tiles of fewer rows,
  * of no rows of the second CTA, and of fewer columns; several tiles of a pair; both kinds of one shot; norms behind it. */
 static void test_split_k(void **state)
@@ -708,6 +757,7 @@ int main(void)
                                        cmocka_unit_test(test_gemm_ar_one_shot_on_mma),
                                        cmocka_unit_test(test_gemm_ar_any_rows),
                                        cmocka_unit_test(test_norm_inside),
+                                       cmocka_unit_test(test_norm_quantized),
                                        cmocka_unit_test(test_split_k),
                                        cmocka_unit_test(test_columns),
                                        cmocka_unit_test(test_many_tiles),

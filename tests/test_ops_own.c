@@ -31,6 +31,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_argument own_argument
 #define op_bias_argument own_bias_argument
 #define op_residual_argument own_residual_argument
+#define op_new_residual_argument own_new_residual_argument
 #define op_has_epilogue own_has_epilogue
 #define op_has_fp8_on_mma own_has_fp8_on_mma
 #define op_has_limit own_has_limit

@@ -3,6 +3,7 @@ what has no gradient is refused with a sentence."""
 import torch
 import torch.distributed as dist
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 import mkernel
 import torch_ranks
 from cases import case, main, ranks, refuses, says, scene
@@ -161,6 +162,10 @@ def training_is_right(comm):
     work = f"{rows},{inner},64: {2e-9 * rows * inner * 64:.4g} GFLOP"
     assert seen["mkernel::ag_gemm"] == 2 and seen["mkernel::gemm_rs"] == 2 and seen["mkernel::all_gather"] == 2, seen
     assert seen[f"ag_gemm {work}"] == 2, seen
+    with FlopCounterMode(display=False) as counter:  # forward and backward of both products; weights' gradients by PyTorch
+        step(layer, layer, x)
+    counted = counter.get_flop_counts()["Global"]
+    assert {of: counted[getattr(torch.ops.mkernel, of)] for of in ("ag_gemm", "gemm_rs")} == dict.fromkeys(("ag_gemm", "gemm_rs"), 2 * 2 * rows * inner * 64), counted
 
     # [S/W, B, D], and that compiled in one graph.
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

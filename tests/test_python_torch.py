@@ -1,5 +1,6 @@
 """The Python package with PyTorch's CPU tensors, under torchrun: operators are right, torch.compile(fullgraph=True) traces through them and
 gives what eager does, torch.distributed says who the ranks are, and what cannot be is refused."""
+import functools
 import os
 import re
 import sys
@@ -8,6 +9,7 @@ import unittest.mock
 
 import torch
 import torch.distributed as dist
+from torch.utils.flop_counter import FlopCounterMode
 import mkernel
 from cases import case, environment, free_port, main, program, ranks, refuses, run, says, scene
 from torch_ranks import LATE, bf16, end, gathered, near, start
@@ -55,6 +57,19 @@ def operators(nodes):
     outs = torch.empty_like(added), torch.empty_like(added)
     assert mkernel.gemm_ar(few, b, outs, residual=residual, norm_weight=norm, deterministic=True)[0] is outs[0] and torch.equal(outs[1], added)
 
+    # codes and scales of normed rows: those of mkernel.quantize, to the bit
+    few, wide = bf16(6, k), bf16(k, 144)
+    residual, norm = torch.randn(6, 144, generator=generator).bfloat16(), torch.randn(144, generator=generator).bfloat16()
+    of = dict(residual=residual, norm_weight=norm, eps=1e-5, deterministic=True)
+    normed, after = mkernel.gemm_ar(few, wide, **of)
+    made = mkernel.gemm_ar(few, wide, quantize=True, **of)
+    assert all(map(torch.equal, made, (*mkernel.quantize(normed), after))) and made[0].dtype is torch.float8_e4m3fn
+    outs = tuple(map(torch.empty_like, made))
+    folded = mkernel.gemm_ar(few.view(2, 3, k), wide, quantize=True, **(of | {"residual": residual.view(2, 3, -1)}))
+    assert all(torch.equal(x.view(y.shape), y) for x, y in zip(folded, made)) and folded[0].shape == folded[2].shape == (2, 3, 144)
+    assert mkernel.gemm_ar(few, wide, outs, quantize=True, **of)[1] is outs[1] and all(map(torch.equal, outs, made))
+    assert all(map(torch.equal, torch.ops.mkernel.gemm_ar_residual_rmsnorm_quantize(few, wide, residual, norm, deterministic=True, options="eps=1e-5"), (after, *made[:2])))
+
     # FP8: codes, and a scale for each 1x128 of A and 128x128 of B.
     blocks = -(-k // 128)
     codes = [torch.randn(s).mul(100).clamp(-448, 448).to(torch.float8_e4m3fn) for s in ((m // W, k - 8), (n, k - 8))]
@@ -84,6 +99,29 @@ def operators(nodes):
     total = sum(gathered(product))
     near(mkernel.gemm_ar_fp8(wide[0], wide[1].t(), of_a, of_b, deterministic=True), total)
     near(mkernel.gemm_rs_fp8(wide[0], wide[1].t(), of_a, of_b, deterministic=True), total.chunk(W)[r])
+    # a scale for each row of A and one for B, or one for each: as those of blocks that are alike
+    of_rows = torch.rand(m // W, 1) + 0.5
+    for simple, of_one in ((of_rows, torch.tensor(0.75)), (torch.tensor([0.5]), torch.tensor([[2.0]]))):
+        like = simple.reshape(-1).expand(m // W), of_one.reshape(1, 1).expand(-(-n // 128), 4)
+        blockwise = mkernel.ag_gemm_fp8(codes[0], codes[1].t(), like[0].expand(blocks, -1).contiguous(), like[1].contiguous())
+        assert torch.equal(mkernel.ag_gemm_fp8(codes[0], codes[1].t(), simple, of_one), blockwise)
+    near(mkernel.gemm_ar_fp8(wide[0], wide[1].t(), torch.tensor(2.0), torch.tensor(1.0), deterministic=True),
+         sum(gathered(wide[0].double() @ wide[1].double().t())) * 2)
+    bias = bf16(n)
+    near(mkernel.ag_gemm_fp8(codes[0], codes[1].t(), *scales, bias=bias), c.double() + bias.double())
+    bias = bf16(272)
+    gate, up = (torch.cat(gathered(a8)).double() * 1e-5 @ w8.double().t() + bias.double()).chunk(2, 1)
+    near(mkernel.ag_gemm_fp8(codes[0], wide8.t(), scales[0] * 1e-5, of_wide, bias=bias, activation="silu", gated=True), torch.nn.functional.silu(gate) * up)
+    codes8, of_b = torch.randn(144, k - 8, generator=generator).mul(100).clamp(-448, 448).to(torch.float8_e4m3fn), torch.rand(2, 4, generator=generator) + 0.5
+    for sums, rows in ((mkernel.gemm_ar_fp8, slice(None)), (mkernel.gemm_rs_fp8, slice(r * m // W, (r + 1) * m // W))):
+        residual = torch.randn(m, 144, generator=torch.Generator().manual_seed(8)).bfloat16()[rows]
+        product = sums(wide[0], codes8.t(), of_a, of_b, deterministic=True)
+        added = (product.double() + residual.double()).bfloat16()
+        assert torch.equal(sums(wide[0], codes8.t(), of_a, of_b, residual=residual, deterministic=True), added)
+        normed, after = sums(wide[0], codes8.t(), of_a, of_b, residual=residual, norm_weight=norm, deterministic=True)
+        near(normed, torch.nn.functional.rms_norm(added.double(), (144,), norm.double(), 1e-6))
+        made = sums(wide[0], codes8.t(), of_a, of_b, residual=residual, norm_weight=norm, quantize=True, deterministic=True)
+        assert torch.equal(after, added) and all(map(torch.equal, made, (*mkernel.quantize(normed), after)))
     a, b = bf16(m, k), bf16(n, k).t()  # the weights of a torch.nn.Linear
     total = sum(x.double() @ y.double().t() for x, y in zip(gathered(a), gathered(b.t().contiguous())))
     near(mkernel.gemm_rs(a, b, deterministic=True), total[r * m // W : (r + 1) * m // W])
@@ -118,6 +156,15 @@ def operators(nodes):
     for expert_map in (torch.arange(E - 1, -1, -1), torch.arange(E - 1, -1, -1).reshape(E, 1).to(torch.int32)):  # from the last one down
         by_map = mkernel.moe_dispatch(x, ids, experts=E, expert_map=expert_map)
         assert torch.equal(by_map[1], mkernel.moe_dispatch(x, E - 1 - ids, experts=E)[1]) and not torch.equal(by_map[1], counts)
+
+    # What PyTorch counts is what the plans say.
+    for name, arguments, options in (("ring_attention", (q, kk, v), {}), ("ring_attention", (q, kk, v), {"causal": True}), ("moe_ffn", (x, b1, ids, weights, b2), {}),
+                                     ("moe_dispatch_gemm", (x, b2.transpose(1, 2).contiguous(), ids), {}), ("gemm_ar", (a, b), {}), ("moe_dispatch", (x, ids), {"experts": E})):
+        call = functools.partial(getattr(mkernel, name), *arguments, **options)
+        call()
+        with FlopCounterMode(display=False) as counter:
+            call()
+        assert counter.get_total_flops() in [p.flop for p in comm.plans if p.op == name], (name, counter.get_flop_counts(), [(p.op, p.flop) for p in comm.plans])
     end(comm)
 
 
@@ -346,8 +393,8 @@ def refusals():
     codes, weight = torch.ones(16, 64).to(torch.float8_e4m3fn), torch.ones(64, 64).to(torch.float8_e4m3fn)
     scales = torch.ones(1, 16), torch.ones(1, 4)
     refuses("A is of torch.bfloat16, and should be of torch.float8_e4m3fn", mkernel.ag_gemm_fp8, a, weight.t(), *scales)
-    refuses("A_scales is [16, 1], and should be [1, 16]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0].t(), scales[1])
-    refuses("B_scales is [1, 1], and should be [1, 4]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], scales[1][:, :1])
+    refuses("A_scales is [16, 2], and should be [1, 16]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0].t().repeat(1, 2), scales[1])
+    refuses("B_scales is [1, 2], and should be [1, 4]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], scales[1][:, :2])
     refuses("the function for FP8 is ag_gemm_fp8", mkernel.ag_gemm, a, b, options="dtype=fp8")
     refuses("B has to be [N,K]", mkernel.ag_gemm_fp8, codes, weight, *scales)
     refuses("B is [64, 48] and bias [40]", mkernel.ag_gemm, a, b, bias=bf16(40))
@@ -358,6 +405,8 @@ def refusals():
     refuses("that is an argument, of ag_gemm_fp8(..., gated=True)", mkernel.ag_gemm_fp8, codes, weight.t(), *scales, options="epilogue=silu+gated")
     refuses("ag_gemm_gated has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, activation="silu", gated=True)
     refuses("norm_weight norms C + residual", mkernel.gemm_ar, a, b, norm_weight=bf16(48))
+    refuses("b_scales is [48]: it is one, or one for each 128x128", mkernel.ag_gemm_fp8, a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t().contiguous().t(), torch.ones(16), torch.ones(48))
+    refuses("quantize is of normed rows", mkernel.gemm_ar, a, b, residual=bf16(a.shape[0], 48), quantize=True)
     refuses("a residual is an argument", mkernel.gemm_ar, a, b, options="epilogue=residual")
     refuses("gemm_ar_residual has no backward", mkernel.gemm_ar, a.clone().requires_grad_(), b, residual=bf16(a.shape[0], 48))
     refuses("a bias is an argument", mkernel.ag_gemm, a, b, options="epilogue=bias")
@@ -414,11 +463,12 @@ def what_bench_sets_a_moe_beside_computes_what_it_says():
 
 @case
 def what_a_norm_behind_gemm_ar_is_set_beside_computes_what_it_says():
-    with without_gpus():
-        said = "".join(ranks(2, program, "experiments/baselines/torch_norm.py", "64,32", "1", "5"))
-    for rows in (1, 5):
-        ways = re.findall(rf"^{rows},64,32 (\S+) +[\d.]+ us \([\d.]+ \.\. [\d.]+\)$", said, re.M)
-        assert ways == ["gemm_ar+norm", "gemm_ar", "NCCL"], said
+    for options in ((), ("--quantize",)):
+        with without_gpus():
+            said = "".join(ranks(2, program, "experiments/baselines/torch_norm.py", *options, "64,32", "1", "5"))
+        for rows in (1, 5):
+            ways = re.findall(rf"^{rows},64,32 (\S+) +[\d.]+ us \([\d.]+ \.\. [\d.]+\)$", said, re.M)
+            assert ways == ["gemm_ar+norm", "gemm_ar", "NCCL"], said
 
 
 if __name__ == "__main__":

@@ -39,6 +39,13 @@ static void test_epilogues(void **state)
     expect_right("gemm_rs", "--nodes 2 --gpus 2 --shape 136,136,400 --epilogue residual+rmsnorm "
                             "--deterministic --shots 2");
     expect_right("gemm_ar", "--nodes 1 --gpus 3 --shape 7,200,72 --epilogue residual+rmsnorm");
+    expect_right("gemm_ar", "--nodes 2 --gpus 2 --shape 7,208,72 "
+                            "--epilogue residual+rmsnorm+quantize");
+    assert_non_null(strstr(r.out_text, "7,208,72 residual+rmsnorm+quantize"));
+    expect_right("gemm_rs", "--nodes 1 --gpus 2 --shape 24,272,144 --dtype fp8 --b-layout nk "
+                            "--epilogue residual+rmsnorm+quantize");
+    expect_right("gemm_ar", "--nodes 1 --gpus 2 --shape 304,136,400 --dtype fp8 --b-layout nk "
+                            "--epilogue residual --deterministic");
     expect_right("gemm_ar", "--nodes 2 --gpus 2 --shape 130,136,400 --epilogue residual "
                             "--deterministic --shots 2");
     expect_right("gemm_ar", "--nodes 1 --gpus 2 --shape 301,136,400 --epilogue residual+rmsnorm "

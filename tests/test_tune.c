@@ -70,8 +70,12 @@ static void test_bad_default(void **state)
     expect("tune " SHAPE "--iters 10 --space tile=8,8 --verify", 1,
            "the defaults of 0 of 1 shapes are within 1.05");
     assert_string_equal(read_plans(), both);
-    expect("tune " SHAPE "--iters 10 --space tile=8,8", 0, "1 shape tuned");
-    assert_non_null(strstr(r.out_text, SLOW "  <- default"));
+    for (int i = 0; i < 4; i++) { /* much other work at just that time may hide it */
+        expect("tune " SHAPE "--iters 10 --space tile=8,8", 0, "1 shape tuned");
+        assert_non_null(strstr(r.out_text, SLOW "  <- default"));
+        if (strstr(r.out_text, "not within 1.05"))
+            break;
+    }
     assert_non_null(strstr(r.out_text, "not within 1.05"));
     assert_non_null(strstr(r.out_text, "kept      "));
     assert_non_null(strstr(read_plans(), other));

@@ -117,10 +117,13 @@ uint64_t op_unit_of(const struct op_descriptor *op, const struct mk_problem *q, 
 /* Whether a launch of the problem has an argument of this type. */
 static int op_takes(const struct op_descriptor *op, const struct mk_problem *q, enum op_type type)
 {
-    const uint32_t bit = type == OP_BIAS       ? MK_EPILOGUE_BIAS
-                         : type == OP_RESIDUAL ? MK_EPILOGUE_RESIDUAL
-                         : type == OP_NORM     ? MK_EPILOGUE_RMSNORM
-                                               : 0;
+    const uint32_t bit = type == OP_BIAS                              ? MK_EPILOGUE_BIAS
+                         : type == OP_RESIDUAL                        ? MK_EPILOGUE_RESIDUAL
+                         : type == OP_NORM || type == OP_NORMED       ? MK_EPILOGUE_RMSNORM
+                         : type == OP_CODES || type == OP_CODE_SCALES ? MK_EPILOGUE_QUANTIZE
+                                                                      : 0;
+    if (type == OP_NORMED && q->epilogue & MK_EPILOGUE_QUANTIZE)
+        return 0;
     return type == OP_COUNT                          ? op_counted_of(op, q)
            : type == OP_SCALES || type == OP_RECORDS ? q->fp8
            : type == OP_TOKENS                       ? !q->fp8
@@ -152,5 +155,7 @@ uint32_t op_bias_of(const struct op_descriptor *op, const struct mk_problem *q)
 
 uint32_t op_residual_of(const struct op_descriptor *op, const struct mk_problem *q)
 {
-    return op_arguments_of(op, q) - (q->epilogue & MK_EPILOGUE_RMSNORM ? 3 : 1);
+    return op_arguments_of(op, q) - (q->epilogue & MK_EPILOGUE_QUANTIZE  ? 4
+                                     : q->epilogue & MK_EPILOGUE_RMSNORM ? 3
+                                                                         : 1);
 }

@@ -87,7 +87,9 @@ int plan_gemm_sum_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_ti
         return plan_gemm_tile(q, i, out);
     if (q->fp16)
         return q->deterministic ? mk_fp16_part_tile(i, out) : mk_fp16_sum_tile(i, out);
-    return mk_fp8_sum_tile(i, out);
+    /* kernels of 256 columns whose sum is gathered have no registers for what follows it */
+    return q->epilogue && q->op == MK_OP_GEMM_AR ? mk_fp8_narrow_tile(i, out)
+                                                 : mk_fp8_sum_tile(i, out);
 }
 
 /* Of engine mma, for products whose rows lie in so many shards: the largest of which there are as

@@ -40,8 +40,10 @@ static int gemm_rs_check_auxiliary(const struct mk_problem *q, char *error, size
 }
 
 /* What follows the sum. */
-static struct mk_norm gemm_rs_norm(const struct op_descriptor *op, struct mk_problem *q)
+static struct mk_norm gemm_rs_norm(const struct op_descriptor *op, struct mk_problem *q,
+                                   uint32_t rows)
 {
+    const int quantized = (q->epilogue & MK_EPILOGUE_QUANTIZE) != 0;
     const uint32_t residual = MK_SPACE_ARG0 + op_residual_of(op, q);
     if (!(q->epilogue & MK_EPILOGUE_ROWS))
         return (struct mk_norm){.columns = 0};
@@ -54,7 +56,10 @@ static struct mk_norm gemm_rs_norm(const struct op_descriptor *op, struct mk_pro
                             .c = MK_SPACE_ARG2,
                             .residual = residual,
                             .weight = residual + 1,
-                            .sum = residual + 2};
+                            .sum = quantized ? MK_SPACE_ARG2 : residual + 2,
+                            .rows = quantized ? rows : 0,
+                            .codes = residual + 2,
+                            .scales = residual + 3};
 }
 
 /* The blocks of K that are added in a tree. 0, or -EINVAL with a sentence. */
@@ -257,7 +262,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     if (!gathers)
         q->tuning.slices = r->slices;
     p->chunks = blocks * r->units;
-    r->norm = gemm_rs_norm(op, q);
+    r->norm = gemm_rs_norm(op, q, (uint32_t)(gathers ? q->m : q->m / world));
     r->norm_inside = cuda && !mma && gathers && r->norm.columns && r->shots == 1 && !r->shared &&
                      !r->blocks && r->tile_m <= PLAN_MOST_NORM_ROWS &&
                      (!r->norm.normed || r->tiles <= r->batch);
@@ -279,7 +284,7 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
                 r->passing || r->shared;
     OP_BUFFERS(t,
                {"squares", &r->squares, 1, r->norm_inside && r->norm.normed ? r->m : 0,
-                (r->col_tiles + 1) * 8ull},
+                (r->col_tiles * (r->norm.rows ? 2 : 1) + 1) * 8ull},
                {"staged", r->staged, 2, slabs, r->slab_pitch},
                {"sums", &r->sums, 1, nodes - 1, r->slab_pitch},
                {"outbox", &r->outbox, 1, boxes ? r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX : 0,
@@ -413,7 +418,9 @@ const struct op_descriptor op_gemm_rs = {
                   {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
                   {"residual", OP_RESIDUAL, "M/W,N"},
                   {"norm_weight", OP_NORM, "N"},
-                  {"new_residual", OP_NORM, "M/W,N", .output = 1}},
+                  {"new_residual", OP_NORMED, "M/W,N", .output = 1},
+                  {"normed", OP_CODES, "M/W,N", .output = 1},
+                  {"normed_scales", OP_CODE_SCALES, "N:128,M/W", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_SHOTS | OP_SPLIT_K,
     .pieces_are_put = 1,
@@ -427,7 +434,7 @@ const struct op_descriptor op_gemm_rs = {
     .fp16 = 1,
     .fp8 = 1,
     .mma = 1,
-    .epilogue = MK_EPILOGUE_ROWS,
+    .epilogue = MK_EPILOGUE_ROWS | MK_EPILOGUE_QUANTIZE,
     .build = gemm_rs_build,
     .tables = gemm_rs_tables,
     .pipeline = gemm_rs_pipeline,

@@ -1,6 +1,7 @@
 /* The table of operators: who has a problem, or an operator's number, asks here what its descriptor
  * says. Nothing that a descriptor leads to calls this file. */
 #include "core/ops/op.h"
+#include "core/epilogue.h"
 #include "core/ops/gemm.h"
 
 #include <string.h>
@@ -171,16 +172,23 @@ uint32_t op_residual_argument(const struct mk_problem *q)
     return op_residual_of(op_of(q->op), q);
 }
 
+uint32_t op_new_residual_argument(const struct mk_problem *q)
+{
+    const uint32_t apart = MK_EPILOGUE_RMSNORM | MK_EPILOGUE_QUANTIZE;
+    return (q->epilogue & apart) == MK_EPILOGUE_RMSNORM ? op_residual_argument(q) + 2 : 2;
+}
+
 enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
 {
     enum op_type type = op_argument(q, i)->type;
     if (type == OP_FACTOR && (q->bytes || q->fp8))
         return q->bytes ? OP_UINT8 : OP_E4M3;
-    return type == OP_SCALES                      ? OP_FP32
-           : type == OP_COUNT                     ? OP_UINT32
-           : type == OP_RECORDS                   ? OP_UINT8
-           : type == OP_BF16 || type >= OP_TOKENS ? q->fp16 ? OP_FP16 : OP_BF16
-                                                  : type;
+    return type == OP_SCALES || type == OP_CODE_SCALES ? OP_FP32
+           : type == OP_CODES                          ? OP_E4M3
+           : type == OP_COUNT                          ? OP_UINT32
+           : type == OP_RECORDS                        ? OP_UINT8
+           : type == OP_BF16 || type >= OP_TOKENS      ? q->fp16 ? OP_FP16 : OP_BF16
+                                                       : type;
 }
 
 int op_has_epilogue(enum mk_op op)

@@ -81,8 +81,11 @@ enum op_type {
     OP_FACTOR,
     OP_SCALES,
     OP_BIAS,
-    OP_RESIDUAL, /* bf16, of plans whose epilogue adds a residual */
-    OP_NORM      /* bf16, of those whose epilogue has an rmsnorm */
+    OP_RESIDUAL,   /* bf16, of plans whose epilogue adds a residual */
+    OP_NORM,       /* bf16, of those whose epilogue has an rmsnorm */
+    OP_NORMED,     /* bf16, of those whose epilogue has an rmsnorm and does not quantize */
+    OP_CODES,      /* e4m3, of those that do */
+    OP_CODE_SCALES /* fp32, of those that do */
 };
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
@@ -96,7 +99,7 @@ struct op_argument {
     int output; /* 1: the launch writes it */
 };
 
-#define OP_ARGUMENTS 10 /* of all plans of an operator; one plan has MK_SPACES - 1 at most */
+#define OP_ARGUMENTS 12 /* of all plans of an operator; one plan has MK_SPACES - 1 at most */
 
 /* ---- the plan ---- */
 
@@ -281,8 +284,10 @@ enum op_type op_argument_type(const struct mk_problem *problem, uint32_t i);
 uint32_t op_bias_argument(const struct mk_problem *problem);
 
 /* Of a problem whose epilogue is of rows: where the residual lies among the arguments; of an
- * rmsnorm its weight and the new residual are the next two, else C is the new residual. */
+ * rmsnorm its weight and the new residual are the next two; where it quantizes, its weight, codes
+ * and scales are the next three; else, and there, C is the new residual. */
 uint32_t op_residual_argument(const struct mk_problem *problem);
+uint32_t op_new_residual_argument(const struct mk_problem *problem);
 
 /* Whether it has an epilogue. */
 int op_has_epilogue(enum mk_op op);

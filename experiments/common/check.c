@@ -2,6 +2,7 @@
 #include "experiments/common/spawn.h"
 #include "core/epilogue.h"
 #include "core/half.h"
+#include "core/quantize.h"
 #include "core/scoped.h"
 
 #include <cblas.h>
@@ -208,8 +209,43 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
     return status;
 }
 
+/* How far a normed number may be from `reference`. */
+static double check_norm_off(const struct check_norm *n, double reference)
+{
+    return fabs(reference) * (check_unit(n->element) + ((double)n->n + 8) * 0x1p-24) +
+           check_step(n->element);
+}
+
+/* A row's codes and scales; reference: its numbers. */
+static void check_codes(const struct check_norm *n, uint64_t row, const double *reference,
+                        struct check_result *result)
+{
+    for (uint64_t first = 0; first < n->n; first += MK_SCALE_BLOCK) {
+        const uint64_t end = first + MK_SCALE_BLOCK < n->n ? first + MK_SCALE_BLOCK : n->n;
+        const float scale = n->scales[first / MK_SCALE_BLOCK * n->m + row];
+        double amax = 0;
+        for (uint64_t col = first; col < end; col++)
+            amax = fmax(amax, fabs(reference[col]));
+        check_within(result, row, first, (double)scale, amax > 0 ? amax / MK_E4M3_LARGEST : 1,
+                     check_norm_off(n, amax) / MK_E4M3_LARGEST + amax * 0x1p-23);
+        for (uint64_t col = first; col < end; col++) {
+            const uint8_t code = n->codes[row * n->n + col];
+            const double value = (double)mk_e4m3_to_float(code) * (double)scale,
+                         right = reference[col];
+            check_within(
+                result, row, col, value,
+                quantize_may_be(code, scale, right, check_norm_off(n, right)) ? value : right, 0);
+        }
+    }
+}
+
 void check_norm(const struct check_norm *n, struct check_result *result)
 {
+    MK_FREED double *right = malloc(n->n * sizeof *right);
+    if (!right) {
+        result->wrong++;
+        return;
+    }
     for (uint64_t row = 0; row < n->m; row++, spawn_beat()) {
         const uint64_t at = row * n->n;
         double squares = 0;
@@ -218,15 +254,15 @@ void check_norm(const struct check_norm *n, struct check_result *result)
             squares += r * r;
         }
         const double scale = 1 / sqrt(squares / (double)n->n + n->eps);
-        for (uint64_t col = 0; col < n->n; col++) {
-            const double reference = (double)mk_half_to_float(n->element, n->rows[at + col]) *
-                                     scale * (double)mk_half_to_float(n->element, n->weight[col]),
-                         value = (double)mk_half_to_float(n->element, n->normed[at + col]),
-                         bound = fabs(reference) *
-                                     (check_unit(n->element) + ((double)n->n + 8) * 0x1p-24) +
-                                 check_step(n->element);
-            check_within(result, row, col, value, reference, bound);
-        }
+        for (uint64_t col = 0; col < n->n; col++)
+            right[col] = (double)mk_half_to_float(n->element, n->rows[at + col]) * scale *
+                         (double)mk_half_to_float(n->element, n->weight[col]);
+        if (!n->normed)
+            check_codes(n, row, right, result);
+        for (uint64_t col = 0; n->normed && col < n->n; col++)
+            check_within(result, row, col,
+                         (double)mk_half_to_float(n->element, n->normed[at + col]), right[col],
+                         check_norm_off(n, right[col]));
     }
 }
 

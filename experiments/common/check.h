@@ -158,12 +158,14 @@ struct check_norm {
     uint32_t element; /* MK_BF16 or MK_FP16 */
     uint64_t m, n;
     const uint16_t *rows, *weight; /* [m, n], [n] */
-    const uint16_t *normed;        /* [m, n]: rows * weight / sqrt(mean(rows^2) + eps) */
+    const uint16_t *normed;        /* [m, n]: rows * weight / sqrt(mean(rows^2) + eps); or NULL: */
+    const uint8_t *codes;          /* [m, n]: of these as they are rounded, by mk_quantize's rule */
+    const float *scales;           /* [n / 128 rounded up, m] */
     double eps;
 };
 
 /* Checks `normed` in float64 and adds to *result. An element's bound is that of its rounding plus
- * the error of the root of a sum of n squares in fp32. */
+ * the error of the root of a sum of n squares in fp32; a code is that of a number within it. */
 void check_norm(const struct check_norm *n, struct check_result *result);
 
 /* The relative Frobenius error: infinite where an element is NaN. */

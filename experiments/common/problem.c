@@ -180,7 +180,8 @@ static const struct {
      {"epilogue", OPTION_TEXT, AT(epilogue), "none|bias|silu|..",
       "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
       "bias+gelu_tanh, and with an activation +gated (C[,j] = f(P[,j]) P[,N/2+j]: SwiGLU, GeGLU); "
-      "gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm. "
+      "gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm, "
+      "residual+rmsnorm+quantize (e4m3 codes and scales of the normed rows). "
       "Default none"}},
     {NULL,
      {"deterministic", OPTION_FLAG, AT(deterministic), NULL,

@@ -29,22 +29,20 @@ struct run_source run_gemm_source(const struct run_data *d, uint32_t argument, u
     return (struct run_source){.key = run_data_key(d, 1 + world + rank, launch)};
 }
 
-/* Where the sum is: C, or the new residual of a normed C. */
-static const void *gemm_sum(const struct mk_problem *q, const struct run_checked *it)
-{
-    return it->arguments[q->epilogue & MK_EPILOGUE_RMSNORM ? op_residual_argument(q) + 2 : 2];
-}
-
 /* Of an rmsnorm: `rows` rows of C, from the new residual. */
 static void gemm_check_normed(const struct mk_problem *q, const struct run_checked *it,
                               uint64_t rows)
 {
+    const uint32_t residual = op_residual_argument(q);
+    const int quantized = (q->epilogue & MK_EPILOGUE_QUANTIZE) != 0;
     const struct check_norm n = {.element = plan_element(q),
                                  .m = rows,
                                  .n = q->n,
-                                 .rows = gemm_sum(q, it),
-                                 .weight = it->arguments[op_residual_argument(q) + 1],
-                                 .normed = it->arguments[2],
+                                 .rows = it->arguments[op_new_residual_argument(q)],
+                                 .weight = it->arguments[residual + 1],
+                                 .normed = quantized ? NULL : it->arguments[2],
+                                 .codes = quantized ? it->arguments[residual + 2] : NULL,
+                                 .scales = quantized ? it->arguments[residual + 3] : NULL,
                                  .eps = (double)q->eps};
     check_norm(&n, it->result);
 }
@@ -220,13 +218,15 @@ int run_check_gemm(const struct run_data *d, const struct run_checked *it)
         .m = rows,
         .n = q->n,
         .k = depth,
-        .c = gemm_sum(q, it),
+        .c = it->arguments[op_new_residual_argument(q)], /* where the sum is */
         .bias = q->epilogue & MK_EPILOGUE_BIAS ? it->arguments[op_bias_argument(q)] : NULL,
         .residual = q->epilogue & MK_EPILOGUE_ROWS ? it->arguments[op_residual_argument(q)] : NULL,
         .epilogue = q->epilogue,
         .b_transposed = q->b_transposed,
         .roundings = roundings,
         .frobenius = roundings ? CHECK_FAST : 0};
+    if (q->epilogue & MK_EPILOGUE_RMSNORM)
+        gemm_check_normed(q, it, rows);
     if (q->fp8)
         return gemm_check_fp8(d, it, g, first, gathers);
     if (d->cuda && check_gemm_gpu && !g.residual)
@@ -249,8 +249,5 @@ int run_check_gemm(const struct run_data *d, const struct run_checked *it)
     }
     g.a = a;
     g.b = gathers ? it->arguments[1] : b;
-    int status = check_gemm(&g, it->pace, it->result);
-    if (!status && q->epilogue & MK_EPILOGUE_RMSNORM)
-        gemm_check_normed(q, it, rows);
-    return status;
+    return check_gemm(&g, it->pace, it->result);
 }

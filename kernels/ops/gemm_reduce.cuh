@@ -160,8 +160,8 @@ template <class shape> struct reduce_parts {
 template <class op, int sums> struct reduce_source : gemm_source {
     /* Auxiliary warps need more than a producer does, and consumers of FP8 more than others: for raw sums, of which those of most final
      * ones have one set. */
-    static constexpr int producer_registers = op::scaled ? 104 : 120,
-                         consumer_registers = op::scaled ? 200 : 192;
+    static constexpr bool raw = op::scaled && (op::wide || !op::gathers);
+    static constexpr int producer_registers = raw ? 104 : 120, consumer_registers = raw ? 200 : 192;
     template <class shape>
     static constexpr int raw_sets = op::scaled && (shape::tile_n > 128 ||
                                                    (shape::tile_n == 128 && sums == MK_FP24))
@@ -180,7 +180,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
     static constexpr bool straightens = op::gathers && !op::tree && sums == op::element;
 
     /* An epilogue of rows may be done with the sums in registers. */
-    static constexpr bool inside = op::gathers && op::norms && !op::tree;
+    static constexpr bool inside = op::gathers && !op::tree;
 
     static constexpr bool tree = op::tree,
                           asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
@@ -1057,9 +1057,8 @@ template <class op> struct reduce_on_gpu {
                                     const struct gemm_operands *operands, const maps *m,
                                     uint8_t *memory)
     {
-        struct reduce_source<reduce_of_tiles<op, (shapes::tile_n > PLAN_MOST_JOINT_COLUMNS)>,
-                             shapes::number>
-            source;
+        typedef reduce_of_tiles<op, (shapes::tile_n > PLAN_MOST_JOINT_COLUMNS)> of_tiles;
+        struct reduce_source<of_tiles, shapes::number> source;
         source.plan = p;
         source.launch = launch;
         source.map_a = &m->a;
@@ -1074,7 +1073,8 @@ template <class op> struct reduce_on_gpu {
             return;
         if (reduce_thread<op>(128))
             tile_track_close(&reduce_shared->track, launch);
-        reduce_norm<op>(p, launch);
+        if constexpr (of_tiles::norms)
+            reduce_norm<op>(p, launch);
     }
 
     /* A thread block of its own: all its threads. */

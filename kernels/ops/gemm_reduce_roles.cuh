@@ -7,8 +7,6 @@
  *       Own tiles go to others, too.
  *   static constexpr bool shares
  *       Ranks may share a tile's columns (core/roles/gemm_ar_shared.h).
- *   static constexpr bool norms
- *       A plan may have an epilogue of rows (core/roles/gemm_rs_norm.h).
  *   static constexpr bool tree
  *       Sums are those of core/sum_tree.h, of plans that have `blocks`.
  *   static constexpr bool scaled
@@ -68,8 +66,8 @@ GPU_OPERATOR(gemm_ar_fp16_mma)
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
-    static constexpr bool gathers = false, shares = false, tree = false, norms = true,
-                          scaled = false, shared_code = false, cuts = false;
+    static constexpr bool gathers = false, shares = false, tree = false, scaled = false,
+                          shared_code = false, cuts = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -105,7 +103,7 @@ struct gemm_rs_roles {
 
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
-    static constexpr bool gathers = true, shares = true, tree = false, norms = true, scaled = false,
+    static constexpr bool gathers = true, shares = true, tree = false, scaled = false,
                           shared_code = true, cuts = false;
     static constexpr int element = MK_BF16;
 
@@ -181,7 +179,7 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
 {
     const struct gemm_rs_plan *p = op::tiles(plan);
     struct mk_cta own;
-    if (!op::norms || !p->norm.columns || p->norm_inside)
+    if (!p->norm.columns || p->norm_inside)
         return;
     ptx_bulk_wait_all(); /* the thread's stores by TMA, of C among them */
     ptx_fence_async();
@@ -216,7 +214,7 @@ template <class roles> struct reduce_of_fp16 : roles {
 
 /* And of FP8. */
 template <class roles> struct reduce_of_fp8 : reduce_apart<roles> {
-    static constexpr bool shares = false, norms = false, scaled = true, shared_code = false;
+    static constexpr bool shares = false, scaled = true, shared_code = false;
 };
 
 /* Of plans whose last tiles are cut. */
@@ -224,7 +222,9 @@ template <class roles> struct reduce_cut : roles {
     static constexpr bool cuts = true;
 };
 
-/* Kernels of tiles that are too wide to be shared: code for it would take registers. */
-template <class roles, bool wide> struct reduce_of_tiles : roles {
-    static constexpr bool shares = roles::shares && !wide;
+/* Kernels of tiles that are too wide to be shared, or of FP8 to have norms behind the sum that is gathered: code
+ * for it would take registers. */
+template <class roles, bool too_wide> struct reduce_of_tiles : roles {
+    static constexpr bool shares = roles::shares && !too_wide,
+                          norms = !(roles::scaled && roles::gathers && too_wide), wide = too_wide;
 };

@@ -7,15 +7,17 @@
  *   squares[row][column tile]   a tile's sum of the squares of a row of the new residual: from the warp that has it
  *   scales[row]                 1 / sqrt(mean + eps): from the warp of some tile that adds a row's squares, in the
  *                               order of its tiles
+ *   largest[row][column tile]   where rows are quantized, the largest of a tile's normed numbers: of two tiles that
+ *                               share a block of scales, each from the warp that has the row
  *
- * Both are words of this GPU's memory that carry the launch's number, so that one store and one load bring a number:
+ * All are words of this GPU's memory that carry the launch's number, so that one store and one load bring a number:
  * no fence, no counter. Rows are spread over all tiles' warps, so that a warp has one of them at most, mostly.
  *
  * Buffer reuse: a warp stores in launch e + 1 when launch e has ended on this GPU (its tile's product stands behind
  * ptx_await_launches), and then nobody looks for words of e.
  *
- * Deadlock freedom: a warp stores its squares before it waits for squares, and these before it waits for a scale. All
- * CTAs of a launch are co-resident. */
+ * Deadlock freedom: a warp stores its squares before it waits for squares, and these before it waits for a scale; and
+ * its largest, once it has the scale, before it waits for its neighbour's. All CTAs of a launch are co-resident. */
 #pragma once
 
 #include "kernels/ops/joint.cuh"
@@ -54,7 +56,9 @@ REDUCE_MEMBER void norm_tell(uint64_t *at, float value, uint32_t epoch)
 struct joint_norm_operands {
     char *c, *sum;
     const char *residual, *weight;
-    uint64_t *squares, *scales;
+    uint64_t *squares, *scales, *largest;
+    char *codes; /* NULL: rows are not quantized */
+    float *code_scales;
     uint32_t inside, normed;
     uint32_t m, n, col_tiles,
         column_tile; /* the last: of the CTA's only tile, where rows are normed */
@@ -82,6 +86,9 @@ REDUCE_MEMBER void joint_norm_describe(struct joint_norm_operands *o, const stru
     o->weight = (const char *)launch->arguments[p->norm.weight];
     o->squares = (uint64_t *)(launch->heap + p->squares);
     o->scales = o->squares + (uint64_t)p->m * p->col_tiles;
+    o->largest = o->scales + p->m;
+    o->codes = p->norm.rows ? (char *)launch->arguments[p->norm.codes] : NULL;
+    o->code_scales = (float *)launch->arguments[p->norm.scales];
     o->m = p->m;
     o->col_tiles = p->col_tiles;
     o->column_tile = tile->col / p->tile_n;
@@ -253,6 +260,54 @@ template <class op, class work> struct joint_norm {
             }
     }
 
+    /* x, the normed rows, as codes with their scales. */
+    template <int blocks, int runs>
+    REDUCE_MEMBER void quantize(const uint4 (&x)[blocks][2][runs], uint64_t limit_ns) const
+    {
+        constexpr int share = MK_SCALE_BLOCK / (runs * 32); /* tiles that share a scale */
+        static_assert(share == 1 || share == 2, "a tile has one neighbour");
+        const uint32_t neighbour = o->column_tile ^ 1;
+#pragma unroll
+        for (int m = 0; m < blocks; m++) {
+            float largest[2];
+#pragma unroll
+            for (int eight = 0; eight < 2; eight++) {
+                largest[eight] = 0;
+#pragma unroll
+                for (int run = 0; run < runs; run++)
+                    largest[eight] = norm_largest(x[m][eight][run], largest[eight]);
+                largest[eight] = quantize_largest_of(largest[eight], 4);
+                if (share > 1 && threadIdx.x % 4 == 0 && row_of(m, eight) < w->tile.rows)
+                    norm_tell(largest_at(m, eight) + o->column_tile, largest[eight],
+                              (uint32_t)w->epoch);
+            }
+#pragma unroll
+            for (int eight = 0; eight < 2; eight++) {
+                const bool here = row_of(m, eight) < w->tile.rows;
+                uint64_t word[1];
+                norm_await(word, largest_at(m, eight) + neighbour,
+                           share > 1 && here && neighbour < o->col_tiles, (uint32_t)w->epoch,
+                           limit_ns);
+                const float amax = fmaxf(largest[eight], __uint_as_float((uint32_t)word[0])),
+                            up = quantize_up(amax);
+#pragma unroll
+                for (int run = 0; run < runs; run++)
+                    if (has(m, eight, run))
+                        *(uint2 *)(o->codes + at(m, eight) / 2 + run * 32) =
+                            norm_codes(x[m][eight][run], up);
+                if (here && threadIdx.x % 4 == 0 && o->column_tile % share == 0)
+                    o->code_scales[(uint64_t)(o->column_tile / share) * o->m + w->tile.row +
+                                   row_of(m, eight)] = quantize_scale(amax);
+            }
+        }
+    }
+
+    /* Where a row's tiles tell of their largest. */
+    REDUCE_MEMBER uint64_t *largest_at(int m, int eight) const
+    {
+        return o->largest + (uint64_t)(w->tile.row + row_of(m, eight)) * o->col_tiles;
+    }
+
     /* All of it, of a warp, one of `warps` of the CTA, whose sums are C's; C is stored. (The sums stay as they are: a
      * branch that writes accumulators serialises products, C7520.) */
     template <int blocks, int count>
@@ -268,6 +323,9 @@ template <class op, class work> struct joint_norm {
             store(o->sum, x);
             norm(x, limit_ns);
         }
-        store(o->c, x);
+        if (o->normed && o->codes)
+            quantize(x, limit_ns);
+        else
+            store(o->c, x);
     }
 };

@@ -318,7 +318,7 @@ static void timed_norm(struct mk_cta *cta, const struct mk_norm *norm)
 {
     struct timed_cta *c = timed_cta_of(cta);
     const struct timed_rank *r = timed_rank_of(c);
-    const double rate = r->world->machine->hbm_rate, rows = norm->normed ? 4 : 3;
+    const double rate = r->world->machine->hbm_rate, rows = norm->rows ? 3.5 : norm->normed ? 4 : 3;
     if (rate > 0)
         timed_spend(c, TIMED_MEMORY, rows * norm->columns * 2 * cta->count / rate / r->slow.gpu);
 }

@@ -8,6 +8,7 @@
 #include "core/epilogue.h"
 #include "core/half.h"
 #include "core/ops/op.h"
+#include "core/quantize.h"
 #include "sim/fill.h"
 
 #include <cblas.h>
@@ -80,6 +81,8 @@ static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t sha
     sim_world_vary(&c);
     if (op_of(op)->epilogue & MK_EPILOGUE_ROWS)
         c.problem.epilogue = (uint32_t[]){0, MK_EPILOGUE_ROWS, MK_EPILOGUE_RESIDUAL}[seed % 3];
+    if (c.problem.epilogue == MK_EPILOGUE_ROWS && c.problem.n % MK_QUANTIZE_DEPTH == 0)
+        c.problem.epilogue |= MK_EPILOGUE_QUANTIZE;
     return c;
 }
 

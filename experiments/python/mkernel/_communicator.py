@@ -262,7 +262,7 @@ class Communicator:
                 way = f"the function for FP8 is {of.op}_fp8" if word == "dtype=fp8" and not of.kinds else "the arrays say the type"
                 raise Refused(f"{of.name}: options={options!r}: {way}")
         for word, argument in (("gated", "that is an argument, of {}(..., gated=True)"), ("bias", "a bias is an argument, of {}(..., bias=...)"), ("residual", "a residual is an argument, of {}(..., residual=...)")):
-            if "epilogue=" in options and word in options and "epilogue=" not in of.settings and (word == "gated" or "fp8" not in of.settings):
+            if "epilogue=" in options and word in options and "epilogue=" not in of.settings:
                 raise Refused(f"{of.name}: options={options!r}: {argument.format(of.name)}")
         address = ctypes.c_void_p()
         words = _library.settings(

@@ -94,18 +94,24 @@ VARIANTS = {  # as the library calls them: what is behind the operator's name, a
     "fp8": ("fp8", "dtype=fp8"),
     "bytes": ("bytes", "dtype=bytes"),
     "bias": ("bias", "epilogue=bias"),
+    "bias_fp8": ("fp8_bias", "dtype=fp8 epilogue=bias"),
     "gated": ("gated", "epilogue=gated"),
-    "gated_bias": ("gated_bias", "epilogue=gated+bias"),
     "gated_fp8": ("fp8_gated", "dtype=fp8 epilogue=gated"),
+    "gated_bias": ("gated_bias", "epilogue=gated+bias"),
+    "gated_bias_fp8": ("fp8_gated_bias", "dtype=fp8 epilogue=gated+bias"),
     "residual": ("residual", "epilogue=residual"),
+    "residual_fp8": ("fp8_residual", "dtype=fp8 epilogue=residual"),
     "rmsnorm": ("residual_rmsnorm", "epilogue=residual+rmsnorm"),
+    "rmsnorm_fp8": ("fp8_residual_rmsnorm", "dtype=fp8 epilogue=residual+rmsnorm"),
+    "quantize": ("residual_rmsnorm_quantize", "epilogue=residual+rmsnorm+quantize"),
+    "quantize_fp8": ("fp8_residual_rmsnorm_quantize", "dtype=fp8 epilogue=residual+rmsnorm+quantize"),
     "counted": ("counted", "tokens=launch"),
     "counted_fp8": ("fp8_counted", "dtype=fp8 tokens=launch"),
 }
 
 
 def _read(number: int):
-    """The operator, and the same of FP8, of bytes, with a bias, with gated columns, with a residual, with a norm behind it, and with a count, where there is that."""
+    """The operator, and the same of FP8, of bytes, with what may follow it, and with a count, where there is that."""
     text = ctypes.create_string_buffer(library.mk_op_describe(number, None, 0) + 1)
     library.mk_op_describe(number, text, len(text))
     of = json.loads(text.value)
@@ -182,6 +188,8 @@ def _numbers(op: Operator, world: int, shapes) -> dict:
 
 
 def _extents(op: Operator, world: int, numbers: dict, name: str, formula: str):
+    if ":" in formula:
+        return tuple(_extent(factor, numbers, world) for factor in formula.split(","))
     extents = []
     for letter, times, by in _factors(formula):
         if letter == "rows":
@@ -205,6 +213,15 @@ def problem_of(op: Operator, world: int, shapes, more=()) -> Problem:
     outputs = zip(op.outputs, op.formulas[len(op.inputs):], op.types)
     return Problem(tuple(numbers[letter] for letter in op.letters),
                    tuple((_extents(op, world, numbers, name, formula), word) for name, formula, word in outputs))
+
+
+def flop(op: Operator, world: int, shapes, numbers, causal) -> int:
+    """This rank's floating-point operations in a launch of the problem with these numbers, for a MoE a rank's mean: as the plan says them."""
+    of = dict(zip(op.letters, numbers))
+    if "S" in of:  # attention
+        return 4 * of["B"] * of["S"] ** 2 * of["H"] * of["D"] // world // (2 if causal else 1)
+    rows = of["T"] * of["K"] if "T" in of else of.get("M", 0)
+    return 2 * rows * sum(shape[-1] * shape[-2] for (name, _, _), shape in zip(op.inputs, shapes) if name[0] == "B" and not name.endswith("scales"))
 
 
 def leading(op: Operator, world: int, shapes):

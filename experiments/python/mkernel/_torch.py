@@ -3,12 +3,14 @@ through them, the current stream, and ranks from torch.distributed."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import secrets
 import socket
 import sys
 
 import torch
+from torch.utils import flop_counter
 
 from . import _communicator, _experts, _gradients, _quantize, _shapes, operators
 from ._library import Refused
@@ -321,18 +323,28 @@ def _define(of: _shapes.Operator) -> None:
         _run(_of_handle(handle), of, arguments[:inputs], results, *flags_of)
         _written(results)
 
+    def problem(comm, arguments):
+        return _shapes.problem_of(_shapes.typed(of, sys.modules[__name__], arguments), comm.world, [x.shape for x in arguments[:inputs]],
+                                  _shapes.said(of, _experts.taken(arguments[-2])[1])[0])
+
     def fake(*arguments):
         arguments = _filled(arguments, inputs)
         comm = _of_handle(arguments[-1])
-        problem = _shapes.problem_of(_shapes.typed(of, sys.modules[__name__], arguments), comm.world, [x.shape for x in arguments[:inputs]], _shapes.said(of, _experts.taken(arguments[-2])[1])[0])
         made = []
-        for shape, word in problem.outputs:
+        for shape, word in problem(comm, arguments).outputs:
             if None in shape:  # which only the plan knows: all ranks trace alike, so all make it now
                 ready = comm.ready(of, arguments[:inputs], None, *arguments[inputs:-1])
                 shape = ready.outputs[len(made)][0]
             made.append(arguments[0].new_empty(shape, dtype=_TYPES[word][0]))
         return made[0] if outputs == 1 else tuple(made)
 
+    def flop(*arguments, tensors=inputs, **_):
+        arguments = _filled(arguments, tensors)
+        comm = _of_handle(arguments[-1])
+        return _shapes.flop(of, comm.world, [x.shape for x in arguments[:inputs]], problem(comm, arguments).shape, arguments[-4])
+
+    flop_counter.register_flop_formula(getattr(torch.ops.mkernel, of.name), get_raw=True)(flop)
+    flop_counter.register_flop_formula(getattr(torch.ops.mkernel, of.name + "_out"), get_raw=True)(functools.partial(flop, tensors=inputs + outputs))
     for key in ("CPU", "CUDA"):
         _namespace.impl(of.name, run, key)
         _namespace.impl(of.name + "_out", run_out, key)

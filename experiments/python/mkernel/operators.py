@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import math
 
 from . import _communicator, _experts, _shapes
 from ._library import Refused, library
@@ -95,30 +96,60 @@ def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = Fa
     return _launch(comm, name, (a, b) if bias is None else (a, b, bias), _written(out), False, deterministic, options)[0]
 
 
-def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, activation: str = "", gated: bool = False, options: str = "", comm=None):
+def _scales(op, a, b, a_scales, b_scales):
+    """Those of blocks, of a tensor's one scale or of one for each row of A."""
+
+    def spread(x, *shape):
+        if tensors is not None and tensors.is_array(x):
+            return x.expand(shape).contiguous()
+        import numpy
+
+        return numpy.ascontiguousarray(numpy.broadcast_to(x, shape))
+
+    blocks = -(-a.shape[-1] // 128)
+    rows = math.prod(a.shape[:-1])
+    if math.prod(a_scales.shape) in (1, rows) and tuple(a_scales.shape) != (blocks, rows):
+        a_scales = spread(a_scales.reshape(1, -1), blocks, rows)
+    if math.prod(b_scales.shape) == 1:
+        b_scales = spread(b_scales.reshape(1, 1), -(-b.shape[-1] // 128), -(-blocks // 4) * 4)
+    elif b_scales.ndim != 2:
+        raise Refused(f"{op}: b_scales is {list(b_scales.shape)}: it is one, or one for each 128x128 of B, not one for each column")
+    return a_scales, b_scales
+
+
+def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, bias=None, activation: str = "", gated: bool = False, options: str = "", comm=None):
     """ag_gemm of FP8: numbers are codes times the scale of their block.
 
     a: [M/W, K] e4m3 (torch.float8_e4m3fn; numpy: uint8, the codes), this rank's rows; K is a multiple of 16, M/W of 4.
     b: [K, N] e4m3, with its two dimensions swapped in memory: w.t() of a contiguous w [N, K].
-    a_scales: [ceil(K/128), M/W] fp32, one for each row and 128 of K: scale_a.t() of what torch's scaled_mm takes.
-    b_scales: [ceil(N/128), ceil(K/128) rounded up to a multiple of 4] fp32, one for each 128x128: scale_b.t().
-    activation, gated: as ag_gemm has them; on Hopper N/2 is then a multiple of 128, on other GPUs of 32.
+    a_scales: [ceil(K/128), M/W] fp32, one for each row and 128 of K: scale_a.t() of what torch's scaled_mm takes. Or [M/W] or
+        [M/W, 1], one for each row, or one: copied to all their places.
+    b_scales: [ceil(N/128), ceil(K/128) rounded up to a multiple of 4] fp32, one for each 128x128: scale_b.t(). Or one.
+    bias, activation, gated: as ag_gemm has them; on Hopper N/2 of gated columns is a multiple of 128, on other GPUs of 32.
     out: [M, N] bf16. Returns it. Sums are fp32.
     """
     options = f"{options} epilogue={activation}" if activation else options
-    return _launch(comm, "ag_gemm_fp8" + "_gated" * bool(gated), (a, b, a_scales, b_scales), _written(out), options=options)[0]
+    name = "ag_gemm_fp8" + "_gated" * bool(gated) + "_bias" * (bias is not None)
+    inputs = (a, b, *_scales(name, a, b, a_scales, b_scales))
+    return _launch(comm, name, inputs if bias is None else (*inputs, bias), _written(out), options=options)[0]
 
 
-def _gemm_sum(name, a, b, out, residual, norm_weight, eps, deterministic, options, comm):
+def _gemm_sum(name, inputs, out, residual, norm_weight, quantize, eps, deterministic, options, comm):
     if residual is None and norm_weight is not None:
         raise Refused(f"{name}: norm_weight norms C + residual: give residual, too")
-    if norm_weight is not None:
-        return tuple(_launch(comm, name + "_residual_rmsnorm", (a, b, residual, norm_weight), out, False, deterministic, f"{options} eps={eps!r}"))
-    inputs = (name, (a, b)) if residual is None else (name + "_residual", (a, b, residual))
-    return _launch(comm, *inputs, _written(out), False, deterministic, options)[0]
+    if norm_weight is None:
+        if quantize:
+            raise Refused(f"{name}: quantize is of normed rows: give residual and norm_weight, too")
+        of = (name, inputs) if residual is None else (name + "_residual", (*inputs, residual))
+        return _launch(comm, *of, _written(out), False, deterministic, options)[0]
+    of = (name + "_residual_rmsnorm" + "_quantize" * bool(quantize), (*inputs, residual, norm_weight))
+    if quantize and out is not None:
+        out = (out[2], *out[:2])
+    made = tuple(_launch(comm, *of, out, False, deterministic, f"{options} eps={eps!r}"))
+    return (*made[1:], made[0]) if quantize else made
 
 
-def gemm_rs(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic=False, options: str = "", comm=None):
+def gemm_rs(a, b, out=None, *, residual=None, norm_weight=None, quantize: bool = False, eps: float = 1e-6, deterministic=False, options: str = "", comm=None):
     """C = this rank's rows of the sum over ranks of A B.
 
     a: [M, K] bf16. b: [K, N] bf16; K are this rank's columns of the whole product.
@@ -128,32 +159,37 @@ def gemm_rs(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-
         1, 2, 4 or 8 and a K that is a multiple of 64, at least 512 over all ranks.
     residual: [M/W, N] bf16, this rank's rows: returns C + residual, in fp32 of the rounded C, rounded to bf16.
     norm_weight: [N] bf16, with a residual: returns (normed, new residual), as gemm_ar does, of this rank's rows.
+    quantize: returns (codes, scales, new residual), as gemm_ar does, of this rank's rows.
     """
-    return _gemm_sum("gemm_rs", a, b, out, residual, norm_weight, eps, deterministic, options, comm)
+    return _gemm_sum("gemm_rs", (a, b), out, residual, norm_weight, quantize, eps, deterministic, options, comm)
 
 
-def gemm_rs_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+def gemm_rs_fp8(a, b, a_scales, b_scales, out=None, *, residual=None, norm_weight=None, quantize: bool = False, eps: float = 1e-6, deterministic: bool = False,
+                options: str = "", comm=None):
     """gemm_rs of FP8: a [M, K], b [K, N] e4m3 and their scales as ag_gemm_fp8 has them, of this rank's K; M is a multiple of 4.
 
-    a_scales: [ceil(K/128), M] fp32. out: [M/W, N] bf16. Returns it. Sums over ranks as in gemm_rs.
+    a_scales: [ceil(K/128), M] fp32. out: [M/W, N] bf16. Returns it. Sums over ranks, and what follows them, as in gemm_rs.
     """
-    return _launch(comm, "gemm_rs_fp8", (a, b, a_scales, b_scales), _written(out), False, deterministic, options)[0]
+    return _gemm_sum("gemm_rs_fp8", (a, b, *_scales("gemm_rs_fp8", a, b, a_scales, b_scales)), out, residual, norm_weight, quantize, eps, deterministic, options, comm)
 
 
-def gemm_ar_fp8(a, b, a_scales, b_scales, out=None, *, deterministic: bool = False, options: str = "", comm=None):
-    """gemm_ar of FP8: arguments as gemm_rs_fp8 has them. out: [M, N] bf16. Returns it."""
-    return _launch(comm, "gemm_ar_fp8", (a, b, a_scales, b_scales), _written(out), False, deterministic, options)[0]
+def gemm_ar_fp8(a, b, a_scales, b_scales, out=None, *, residual=None, norm_weight=None, quantize: bool = False, eps: float = 1e-6, deterministic: bool = False,
+                options: str = "", comm=None):
+    """gemm_ar of FP8: arguments as gemm_rs_fp8 has them. out: [M, N] bf16. Returns it. What follows the sum is as in gemm_ar."""
+    return _gemm_sum("gemm_ar_fp8", (a, b, *_scales("gemm_ar_fp8", a, b, a_scales, b_scales)), out, residual, norm_weight, quantize, eps, deterministic, options, comm)
 
 
-def gemm_ar(a, b, out=None, *, residual=None, norm_weight=None, eps: float = 1e-6, deterministic=False, options: str = "", comm=None):
+def gemm_ar(a, b, out=None, *, residual=None, norm_weight=None, quantize: bool = False, eps: float = 1e-6, deterministic=False, options: str = "", comm=None):
     """C = the sum over ranks of A B, the same bits on every rank.
 
     a: [M, K] bf16, any M from 1. b: [K, N] bf16. out: [M, N] bf16. Returns it. Sums as in gemm_rs.
     residual: [M, N] bf16, alike on all ranks: returns C + residual, in fp32 of the rounded C, rounded to bf16.
     norm_weight: [N] bf16, with a residual: returns (normed, new residual), of which the latter is C + residual and
         normed = that * norm_weight / sqrt(mean(that^2 of a row) + eps), in fp32. out is then a pair. Forward only.
+    quantize: with a norm_weight: returns (codes, scales, new residual), of which the first two are mkernel.quantize(normed):
+        [M, N] e4m3 and [ceil(N/128), M] fp32, the a and a_scales of an FP8 product. N is a multiple of 16.
     """
-    return _gemm_sum("gemm_ar", a, b, out, residual, norm_weight, eps, deterministic, options, comm)
+    return _gemm_sum("gemm_ar", (a, b), out, residual, norm_weight, quantize, eps, deterministic, options, comm)
 
 
 def _contiguous(split):
