@@ -601,9 +601,10 @@ static void test_split_k(void **state)
 static void test_columns(void **state)
 {
     static const uint32_t of[][2] = {{3, 192}, {70, 320}, {140, 512}, {1, 384}, {260, 576}};
-    for (uint64_t seed = 0; seed < 15; seed++) {
-        const uint32_t nodes = 1 + (seed % 3 > 0), gpus = 1 + (seed % 3 < 2);
-        const uint64_t shape[3] = {of[seed % 5][0], of[seed % 5][1], 144};
+    for (uint64_t seed = 0; seed < 18; seed++) {
+        const int few = seed >= 15; /* tiles, so that ranks have none */
+        const uint32_t nodes = 1 + (!few && seed % 3 > 0), gpus = few ? 3 : 1 + (seed % 3 < 2);
+        const uint64_t shape[3] = {of[seed % 5][0], few ? 128 : of[seed % 5][1], 144};
         struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, nodes, gpus, shape, seed);
         struct mk_tuning *t = &c.problem.tuning;
         c.problem.m = shape[0];
@@ -622,6 +623,11 @@ static void test_columns(void **state)
         if (seed % 5 == 4)
             hopper_ops_on_mma(&c);
         t->shots = 4;
+        if (few && seed % 2) {
+            t->tile_m = 256;
+            t->tile_n = 128;
+            t->cluster = 2;
+        }
         c.launches = 2;
         right(&c);
     }

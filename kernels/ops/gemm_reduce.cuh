@@ -1032,7 +1032,9 @@ template <class op> struct reduce_on_gpu {
         const uint64_t c_rows = !op::gathers                   ? shard
                                 : whole_rows || own_end > rows ? rows
                                                                : own_end;
-        const uint64_t c[3] = {gemm_rs_block(p, p->topo.rank).cols, c_rows, 1},
+        /* the last ranks may have no columns, and store none */
+        const uint64_t columns = gemm_rs_block(p, p->topo.rank).cols;
+        const uint64_t c[3] = {columns ? columns : n, c_rows, 1},
                        last = whole_rows ? 0 : (mk_ceil_div(rows, shard) - 1) * shard;
         const uint32_t c_box[2] = {64, 64};
         const uint64_t slices = op::cuts ? p->slices : 1, apart = op::cuts ? p->cut_k : k;
