@@ -247,6 +247,14 @@ static void tables_of_bench_are_read(void **state)
         said_of[i] = said(r.out_text, "%, mean ") / 100 + 1; /* of 10 us */
     }
     assert_true(said_of[1] < .75 * said_of[0] && said_of[1] > .5 * said_of[0]);
+    /* ... and tables of tune say it */
+    snprintf(table, sizeof table, "%s", written("tuned.csv", ""));
+    run((char *[]){"tune",       "ag_gemm",  "--exec",      "sim",     "--cluster",
+                   "1x2",        "--shape",  "512,512,512", "--dtype", "fp8",
+                   "--b-layout", "nk",       "--space",     "pace=1",  "--rounds",
+                   "1",          "--verify", "--csv",       table,     NULL});
+    run((char *[]){"sim", "--validate", table, NULL});
+    assert_non_null(strstr(r.out_text, "512,512,512 fp8 "));
     snprintf(table, sizeof table, "%s", written("old.csv", "m,n,k,fused_ms,wrong\n1,2,3,4,0\n"));
     refused((char *[]){"sim", "--validate", table, NULL}, "no column 'op'");
 }

@@ -74,6 +74,8 @@ static void tune_report_fill_row(struct csv_table *r, const struct tune *t, uint
     if (op_of(q->op)->causal)
         csv_whole(r, "causal", q->attention.causal != 0);
     csv_text(r, "b_layout", bench_layout(q));
+    csv_text(r, "dtype",
+             op_has_fp8(q->op) || op_has_fp16(q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
     csv_text(r, "deterministic", json_sums(q));
     csv_text(r, "fabric", run_fabric(t->job, fabric));
     csv_whole(r, "seed", t->job->options.seed);
