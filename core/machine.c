@@ -91,9 +91,10 @@ static const struct field fields[] = {
     FIELD(put, UNIT_TIME),           FIELD(staged, UNIT_NONE),
     FIELD(pcie, UNIT_RATE),          FIELD(pcie_latency, UNIT_TIME),
     FIELD(jitter, UNIT_NONE),        FIELD(stage_fp8_sums, UNIT_NONE),
-    FIELD(promote_moe, UNIT_TIME),   FIELD(route_lay, UNIT_TIME),
-    FIELD(route_order, UNIT_TIME),   FIELD(route_id, UNIT_TIME),
-    FIELD(fill, UNIT_NONE),          FIELD(nvlink_joint, UNIT_NONE),
+    FIELD(fp8_narrow, UNIT_NONE),    FIELD(promote_moe, UNIT_TIME),
+    FIELD(route_lay, UNIT_TIME),     FIELD(route_order, UNIT_TIME),
+    FIELD(route_id, UNIT_TIME),      FIELD(fill, UNIT_NONE),
+    FIELD(nvlink_joint, UNIT_NONE),
 };
 #undef FIELD
 enum { FIELDS = sizeof fields / sizeof *fields };

@@ -55,6 +55,7 @@ struct mk_machine {
     double stage_fp8; /* ... of e4m3, 128 of K, with scales of blocks; 0: 1 */
     double
         stage_fp8_sums; /* ... where products are added over ranks: with one set of raw sums; 0: stage_fp8 */
+    double fp8_narrow; /* ... in tiles of 128 columns, of either, where that is more; 0: no other */
     double promote_moe; /* ns more a stage of several groups' e4m3, 128 of K, for sums by scales; 0:
                          * it takes stage_fp8 */
     double end_fp32;    /* factor of a tile's end where partial sums are fp32 */

@@ -42,9 +42,11 @@ double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t
                         const struct machine_load *load, double fetched)
 {
     const double promoted = load->fp8 && load->grouped ? m->promote_moe : 0,
-                 fp8 = promoted > 0                            ? 1
-                       : load->summed && m->stage_fp8_sums > 0 ? m->stage_fp8_sums
-                                                               : m->stage_fp8;
+                 wide = load->summed && m->stage_fp8_sums > 0 ? m->stage_fp8_sums : m->stage_fp8,
+                 narrow = t->tile_n == 128 ? m->fp8_narrow : 0,
+                 fp8 = promoted > 0    ? 1
+                       : wide < narrow ? narrow
+                                       : wide;
     const double most = machine_cta_rows(t),
                  rows = load->rows > 0 && load->rows < most ? load->rows : most;
     double ns = (t->stage * (load->b_kn ? m->stage_kn : 1) * (load->fp8 && fp8 > 0 ? fp8 : 1) *

@@ -198,6 +198,11 @@ static void costs_follow(void **state)
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.75 * 2 * 2 * 2 + 90);
     m.stage_fp8_sums = 0;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.5 * 2 * 2 * 2 + 90);
+    m.fp8_narrow = 1.25; /* less than both */
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 1.5 * 2 * 2 * 2 + 90);
+    m.fp8_narrow = 2.5; /* of tiles of 128 columns */
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 2.5 * 2 * 2 * 2 + 90);
+    assert_true(machine_tile_ns(&m, &m.tiles[1], &load, 64, 0) == 1 + 2 * 1.5 * 2 * 2 * 2 + 9);
     load.summed = 0;
     load.grouped = 1;
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + (20 * 2 + 3) * 2 * 2 + 90);

@@ -250,7 +250,7 @@ static int world_make(struct timed_world *w)
     else
         plan_pipeline(plan, &w->pipeline);
     w->senders = w->pipeline.senders;
-    w->sends = w->pipeline.straight && q->tuning.shots == 2 ? MACHINE_BLOCK : MACHINE_WARP;
+    w->sends = w->pipeline.straight && plan_two_shots(&q->tuning) ? MACHINE_BLOCK : MACHINE_WARP;
     w->by_hand = cuda && (w->op->handed || w->pipeline.tickets);
     w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
     /* nothing of its CTA stands behind its last tile, which goes without a pace: in one shot of one
