@@ -515,6 +515,30 @@ static void split_k(void **state)
 }
 
 /* At the edge of what a command can name: in, or refused; never narrowed. */
+/* Between nodes: pieces have rows, warps without one do not slow the others' pace, and one block
+ * stages where NVLink takes longer than it. */
+static void few_rows_between_nodes(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_AG_GEMM,
+                           .exec = MK_EXEC_CUDA,
+                           .sms = 132,
+                           .topo = {.nodes = 4, .gpus = 8},
+                           .m = 6 * 32,
+                           .n = 128,
+                           .k = 16384};
+    struct mk_plan p = built(&q, 0, 0);
+    assert_int_equal(p.problem.tuning.pieces, 6);
+    assert_int_equal(p.problem.tuning.pace, 512 * 7 * 6 / 375);
+    assert_int_equal(p.problem.tuning.split.ctas[MK_INTER_SEND], 1);
+    q.topo.gpus = 1;
+    p = built(&q, 0, 0);
+    assert_int_equal(p.problem.tuning.split.ctas[MK_INTER_SEND], 2);
+    q.topo = (struct mk_topo){.nodes = 1, .gpus = 4};
+    q.m = 16384;
+    p = built(&q, 0, 0);
+    assert_in_range(p.problem.tuning.pace, 512 * 264 / 375, 512 * 264 / 375 + 1);
+}
+
 static void encoding_limits(void **state)
 {
     struct mk_problem q = {.op = MK_OP_AG_GEMM, .topo = {2, 1, 0}, .m = 128, .n = 64, .k = 64};
@@ -617,6 +641,7 @@ int main(void)
         cmocka_unit_test(fp8_is_refused_where_it_cannot_be),
         cmocka_unit_test(what_moves_has_the_bytes_of_its_dtype),
         cmocka_unit_test(split_k),
+        cmocka_unit_test(few_rows_between_nodes),
         cmocka_unit_test(encoding_limits),
         cmocka_unit_test(huge_shapes),
         cmocka_unit_test(names),
