@@ -399,6 +399,37 @@ static void as_the_simulator_says_of_two_nodes(void **state)
         }
 }
 
+/* ... and of products on nodes of eight: rows that fill no tile, ranks with fewer rows than pieces, blocks of columns, tiles
+ * that leave straight from registers, and own tiles, of which there are fewer than CTAs, that go to seven peers. */
+static void as_the_simulator_says_of_products(void **state)
+{
+    static const struct {
+        enum mk_op op;
+        uint32_t nodes;
+        uint64_t m, n, k;
+        uint32_t shots, fp8;
+    } of[] = {
+        {MK_OP_AG_GEMM, 1, 1184, 1664, 16384, 2, 0}, {MK_OP_AG_GEMM, 2, 2848, 192, 16384, 2, 0},
+        {MK_OP_AG_GEMM, 4, 192, 128, 16384, 2, 0},   {MK_OP_GEMM_RS, 2, 9280, 7168, 1152, 2, 0},
+        {MK_OP_GEMM_RS, 4, 1600, 16384, 256, 2, 0},  {MK_OP_GEMM_AR, 1, 1056, 7168, 2304, 4, 0},
+        {MK_OP_GEMM_AR, 1, 1728, 3072, 384, 2, 1},   {MK_OP_GEMM_AR, 2, 384, 4096, 896, 4, 0},
+        {MK_OP_GEMM_AR, 2, 4096, 8192, 8192, 2, 0},  {MK_OP_GEMM_AR, 4, 640, 8192, 256, 4, 0}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct mk_problem q = {.op = of[i].op,
+                               .exec = MK_EXEC_CUDA,
+                               .sms = 132,
+                               .topo = {.nodes = of[i].nodes, .gpus = 8},
+                               .timeout_ns = MK_TIMEOUT_NS,
+                               .m = of[i].m,
+                               .n = of[i].n,
+                               .k = of[i].k,
+                               .fp8 = of[i].fp8,
+                               .b_transposed = of[i].fp8,
+                               .tuning = {.shots = of[i].shots}};
+        both_forms_say(&q, 0.22);
+    }
+}
+
 /* From times that a machine says, a fit that begins at another machine finds it again. */
 static void fit_finds_the_machine(void **state)
 {
@@ -448,6 +479,7 @@ int main(void)
         cmocka_unit_test(every_plan_soon),
         cmocka_unit_test(as_the_simulator_says),
         cmocka_unit_test(as_the_simulator_says_of_two_nodes),
+        cmocka_unit_test(as_the_simulator_says_of_products),
         cmocka_unit_test(fit_finds_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

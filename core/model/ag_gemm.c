@@ -2,18 +2,47 @@
 #include "core/model/moves.h"
 #include "core/pipeline.h"
 
+#include <math.h>
+
+/* Rows of a whole chunk. */
+static uint32_t ag_gemm_whole(const struct ag_gemm_plan *p)
+{
+    uint32_t rows = p->shard_rows < p->chunk_rows ? p->shard_rows : p->chunk_rows;
+    return rows ? rows : 1;
+}
+
+/* Pieces of a chunk's slice that have rows, or of FP8 scales. */
+static uint32_t ag_gemm_pieces(const struct ag_gemm_plan *p)
+{
+    uint64_t rows = ag_gemm_whole(p), scaled = p->blocks / p->slices,
+             pieces = mk_ceil_div(rows, mk_ceil_div(rows, p->pieces));
+    scaled = scaled < p->pieces ? scaled : p->pieces;
+    return (uint32_t)(pieces > scaled ? pieces : scaled);
+}
+
 static struct model_push ag_gemm_push_of(const struct model_walk *w, const struct ag_gemm_plan *p)
 {
-    uint64_t turns = (uint64_t)(p->topo.gpus - 1) * p->chunks * p->slices * p->pieces;
+    uint32_t rows = ag_gemm_whole(p), left = p->shard_rows % rows, pieces = ag_gemm_pieces(p);
+    uint64_t turns = (uint64_t)(p->topo.gpus - 1) * p->slices * pieces;
+    double row = (double)p->row_bytes / p->slices;
     struct model_turns t = {.split = &p->split,
                             .block = MACHINE_TMA,
                             .pace = p->pace,
-                            .turns = turns,
-                            .bytes = (double)p->shard_rows * (double)p->row_bytes /
-                                     ((double)p->chunks * p->slices * p->pieces),
+                            .turns = turns * (p->chunks - (left > 0)),
+                            .bytes = model_later(1, (double)rows / pieces) * row,
+                            .mean = rows * row / pieces,
                             .wanted =
                                 (double)mk_world(&p->topo) * p->shard_rows * (double)p->row_bytes};
-    return model_push_of(w, &t);
+    struct model_push push = model_push_of(w, &t);
+    if (left) { /* the last chunk is shorter; its rounds come behind those of whole chunks */
+        uint64_t rounds = mk_ceil_div(turns * p->chunks, push.movers),
+                 whole = mk_ceil_div(t.turns, push.movers);
+        t.bytes = ceil((double)left / pieces) * row;
+        t.mean = left * row / pieces;
+        push.until += (double)(rounds - whole) * model_push_of(w, &t).round;
+        push.round = push.until / (double)rounds;
+    }
+    return push;
 }
 
 /* When a slice of a chunk of the shard at `distance` (1 ..) has arrived: all its pieces. */
@@ -26,8 +55,8 @@ static double model_arrival(const struct model_walk *w, const struct ag_gemm_pla
     uint32_t step = chunk < head ? chunk * p->slices + slice
                                  : head * p->slices + slice * p->tail + chunk - head;
     return model_told(w, push,
-                      (uint64_t)before * p->chunks * p->slices * p->pieces +
-                          (uint64_t)(step + 1) * fanout * p->pieces);
+                      ag_gemm_pieces(p) * ((uint64_t)before * p->chunks * p->slices +
+                                           (uint64_t)(step + 1) * fanout));
 }
 
 /* One shot: all of A comes, then waves of tiles. */
@@ -53,10 +82,11 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
         return;
     }
     struct model_push push = ag_gemm_push_of(w, p);
-    uint32_t rows = p->shard_rows < p->chunk_rows ? p->shard_rows : p->chunk_rows;
-    uint64_t chunk_turns = (uint64_t)(p->topo.gpus - 1) * p->pieces;
-    struct model_rail rail =
-        model_rail_of(w, &p->split, p->chunks, rows * (double)p->row_bytes, p->staged != 0);
+    uint64_t chunk_turns = (uint64_t)(p->topo.gpus - 1) * ag_gemm_pieces(p);
+    struct model_rail rail = model_rail_of(w, &p->split, p->chunks,
+                                           ag_gemm_whole(p) * (double)p->row_bytes, p->staged != 0);
+    if (p->staged && p->topo.nodes > 2)
+        rail.behind = ceil((double)p->chunks / rail.senders) * (p->topo.nodes - 2);
     double coresident = mk_role_coresident(&p->split, MK_INTRA_COMM),
            working = push.until * coresident * p->split.ctas[MK_COMPUTE];
     struct model_engine e =
@@ -67,11 +97,17 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
     w->network = 0;
     w->compute = 0;
     uint64_t group = mk_ceil_div(mk_ceil_div(p->tiles, e.engines), 2 * MODEL_SAMPLES);
+    /* rows of tiles of a chunk, where the last may be short */
+    uint32_t high =
+        p->shard_rows % p->tile_m ? (uint32_t)mk_ceil_div(ag_gemm_whole(p), p->tile_m) : 1;
     uint32_t taking = p->tiles < e.engines ? p->tiles : e.engines; /* engines that have a tile */
     for (uint32_t member = 0; member <= MODEL_MEMBERS; member++) {
         /* evenly, and the one that has the last tile */
         uint32_t index = member < MODEL_MEMBERS ? (2 * member + 1) * taking / (2 * MODEL_MEMBERS)
                                                 : (p->tiles - 1) % e.engines;
+        /* CTAs may have tiles of the same one all along: some of each */
+        index += member < MODEL_MEMBERS ? member % high - index % high : 0;
+        index = index < taking ? index : taking - 1;
         double at = 0;
         for (uint64_t wave = 0; wave * e.engines + index < p->tiles; wave += group) {
             /* of a group of waves the last tile is looked at, those before it are only multiplied

@@ -13,6 +13,8 @@
 /* ... and 10 % where few plans of an operator were measured (core/ops/op.h, `well_known`). There chunks
  * stay the closed formula's: by events two of 24 choices of MoE with others were a third slower. */
 #define WORTH_UNKNOWN 1.1
+/* ... and of FP8 on up to so many GPUs of a node, where the closed formula's plans were measured. */
+#define FP8_MEASURED 4
 #define PASSES 3
 
 /* The other of one shot and two must promise this: each is predicted to some percent, and where it
@@ -185,7 +187,7 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
     s.made = s.plan.problem.tuning;
     *best = s;
     /* the rest was measured there, or simulated */
-    if (s.ns <= 0 || (s.made.shots && s.made.shots != 2))
+    if (s.ns <= 0 || (s.made.shots && !plan_two_shots(&s.made)))
         return;
     choose_rest(best);
     double tile_ns = best->ns * TILE_GAIN; /* another tile has to promise this */
@@ -209,16 +211,25 @@ static void choose_in_shots(const struct mk_machine *machine, const struct mk_pr
 /* The operator's own plans were measured on such a cluster, and stay. */
 static int choose_is_measured(const struct mk_problem *q)
 {
-    return q->topo.nodes == 1 && q->topo.gpus <= MK_MAX_LOCAL &&
-           op_of(q->op)->plans_measured >> q->topo.gpus & 1;
+    const struct op_descriptor *op = op_of(q->op);
+    uint32_t measured = op->plans_measured | (q->fp8 ? op->fp8_plans_measured : 0);
+    return q->topo.nodes == 1 && q->topo.gpus <= MK_MAX_LOCAL && measured >> q->topo.gpus & 1;
+}
+
+/* What the model promises counts as of an operator of which many plans were measured. */
+static int choose_is_known(const struct mk_problem *q)
+{
+    return op_of(q->op)->well_known &&
+           !(q->fp8 && q->topo.nodes == 1 && q->topo.gpus <= FP8_MEASURED);
 }
 
 /* Which form of shots is the model's to say. */
 static int choose_has_forms(const struct mk_problem *q)
 {
     const struct op_descriptor *op = op_of(q->op);
+    uint32_t measured = op->shots_measured & (q->fp8 ? 1 << 2 : ~0u); /* of FP8 on two alone */
     return (op->knobs & OP_SHOTS) && q->topo.nodes == 1 && q->topo.gpus > 1 &&
-           !(op->shots_measured >> q->topo.gpus & 1) && q->m <= SHOTS_MOST_ROWS;
+           !(measured >> q->topo.gpus & 1) && q->m <= SHOTS_MOST_ROWS;
 }
 
 uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem *asked,
@@ -230,8 +241,8 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
     struct search best;
     double plain, unused;
     memset(chosen, 0, sizeof *chosen);
-    /* a machine's times are those of bf16 on engine wgmma */
-    if (problem->exec != MK_EXEC_CUDA || problem->fp8 || problem->engine == MK_ENGINE_MMA ||
+    /* a machine's times are those of engine wgmma */
+    if (problem->exec != MK_EXEC_CUDA || problem->engine == MK_ENGINE_MMA ||
         !model_knows(problem->op) || choose_is_measured(problem))
         return 0;
     choose_in_shots(machine, problem, 0, &best, &plain);
@@ -248,7 +259,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
         if (other.ns > 0 && other.ns < formula.ns * SHOTS_GAIN && other.ns < best.ns)
             best = other;
     }
-    if (best.ns <= 0 || (!op_of(problem->op)->well_known && best.ns * WORTH_UNKNOWN > plain))
+    if (best.ns <= 0 || (!choose_is_known(problem) && best.ns * WORTH_UNKNOWN > plain))
         return best.weighed;
     choose_undo(&best, offsetof(struct mk_tuning, chunk_rows), sizeof best.best.chunk_rows);
     choose_undo(&best, offsetof(struct mk_tuning, slices), sizeof best.best.slices);

@@ -15,6 +15,7 @@ struct model_way {
     double add;       /* ns of the engine to add what the node's others have of a tile, */
     double add_nodes; /* and what other nodes have */
     double busy;      /* share by which what leaves wants more than NVLink takes */
+    double outbox;    /* ns that a tile takes more by way of the CTA's outbox */
     double put, way;  /* ns between two units that are put; of a put's way */
     double deliver;   /* ns of a unit taken from the heap to C */
     double pass;      /* ... that the network brought passed on to one peer */
@@ -22,30 +23,42 @@ struct model_way {
 };
 
 static struct model_way model_way_of(const struct model_walk *w, const struct gemm_rs_plan *p,
-                                     const struct model_engine *e, int gathers)
+                                     const struct model_engine *e, int gathers, int apart)
 {
     const struct mk_machine *m = w->machine;
     uint32_t gpus = p->topo.gpus, nodes = p->topo.nodes, ctas = p->split.ctas[MK_COMPUTE];
     uint32_t beside = mk_role_coresident(&p->split, MK_INTRA_COMM);
     struct model_way way = {.senders = mk_pipeline_senders(&p->split),
                             .behind = m->wait,
+                            .outbox = p->straight ? 0 : m->outbox,
                             .pushers = p->split.ctas[MK_INTRA_COMM],
                             .forwards = gathers ? (nodes - 1) * (gpus - 1) : 0};
-    double part = (double)p->block_rows * p->block_cols / p->shard_tiles / p->cluster /
-                  2, /* elements */
-        halves = 2.0 / way.senders;
+    /* Elements that a sender takes of a whole tile; where a block's rows end, less. The slowest has
+     * whole ones, for which it keeps its pace, while all together share NVLink with the mean. */
+    uint32_t rows = p->tile_m / p->cluster / 2,
+             high = (uint32_t)mk_round_up(p->block_rows, p->grain_rows),
+             wide = p->tile_n < p->block_cols ? p->tile_n : p->block_cols;
+    double part = (double)(rows < high ? rows : high) * wide,
+           mean = (double)p->block_rows * p->block_cols / p->shard_tiles / p->cluster / 2,
+           fill = mean < part ? mean / part : 1, halves = 2.0 / way.senders,
+           fences = apart ? gpus - 1 : 1; /* behind which peers are told of a tile */
     /* To one peer as fast as its pace, and as NVLink takes what all push, but no faster than a warp
      * does alone beside the engine. */
     for (int whole = 0; whole < 2; whole++) {
         double bytes = part * (whole ? 2 : p->element_bytes);
+        /* at a time: a tile of each CTA, but of a block no more than it has */
+        uint64_t tiles = (uint64_t)p->shard_tiles * (whole ? 1 : gpus - 1) * p->cluster;
+        uint32_t at_once = tiles < ctas ? (uint32_t)tiles : ctas;
+        uint32_t warps = (uint32_t)(at_once * way.senders * fill);
         double together =
-            machine_copy_ns(m, MACHINE_WARP, ctas * way.senders, 1, p->pace * way.senders, bytes);
+            machine_copy_ns(m, MACHINE_WARP, warps ? warps : 1, 1, p->pace * way.senders, bytes);
         for (int after = 0; after < 2; after++) {
             double alone = machine_send_ns(m, !after, bytes),
-                   ns = model_later(together, alone) * halves + m->settle;
+                   ns = model_later(together, alone) * halves;
             if (p->straight) /* all of its consumers' lanes, of each half */
-                ns = machine_copy_ns(m, MACHINE_BLOCK, ctas, 1, 0, 2 * bytes) + m->settle;
-            (whole ? way.push : way.send)[after] = gpus > 1 ? ns * (whole ? gpus - 1 : 1) : 0;
+                ns = machine_copy_ns(m, MACHINE_BLOCK, warps / way.senders, 1, 0, 2 * bytes);
+            (whole ? way.push : way.send)[after] =
+                gpus > 1 ? ns * (whole ? gpus - 1 : 1) + m->settle * (whole ? fences : 1) : 0;
         }
     }
     /* what leaves lies in L2, as it was just made */
@@ -130,14 +143,14 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
             here = theirs >= t ? 0
                    : theirs / s->engines / s->group < step
                        ? model_there(s, theirs) + m->wait
-                       : made + tile + m->outbox + way->behind + way->send[0] + m->flag + m->wait;
+                       : made + tile + way->outbox + way->behind + way->send[0] + m->flag + m->wait;
             tiles += count * way->add;
         }
         if (own && nodes > 1) { /* the sums of the block before have come the same way */
             here = model_later(here, model_there(s, t - node_tiles) + m->wait);
             tiles += count * way->add_nodes;
         }
-        tiles += behind ? count * m->outbox : 0;
+        tiles += behind ? count * way->outbox : 0;
         if (after && p->slices > 1) /* a slice in place of the last tile */
             tiles += 2 * m->outbox + m->settle + m->flag + m->wait -
                      (1 - 1.0 / p->slices) * (double)e->stages * e->stage;
@@ -154,8 +167,9 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
         }
         s->there[step] = passes ? sent + m->flag : made;
         if (!behind && nodes > 1 && (!own || gathers)) {
-            nic = model_later(nic, s->there[step]) +
-                  count * e->engines * p->pieces * way->put * (own ? nodes - 1 : 1);
+            double puts = count * e->engines; /* of a block no more than it has */
+            puts = (puts < p->shard_tiles ? puts : p->shard_tiles) * p->pieces;
+            nic = model_later(nic, s->there[step]) + puts * way->put * (own ? nodes - 1 : 1);
             s->there[step] = w->network = nic + way->way;
         }
         if (own && first < 0)
@@ -243,7 +257,8 @@ void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struc
         return;
     }
     struct model_engine e = model_engine_of(w, q, 0);
-    struct model_way way = model_way_of(w, p, &e, gathers);
+    struct model_way way =
+        model_way_of(w, p, &e, gathers, q->fp8 || q->deterministic == MK_EVERYWHERE);
     if (q->c_in_heap && p->topo.nodes == 1) /* nothing is delivered */
         way.pushers = 0, way.deliver = 0;
     double own = (double)p->shard_tiles,

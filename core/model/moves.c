@@ -1,5 +1,7 @@
 #include "core/model/moves.h"
 
+#include <math.h>
+
 struct model_push model_push_of(const struct model_walk *w, const struct model_turns *t)
 {
     const struct mk_machine *m = w->machine;
@@ -10,7 +12,9 @@ struct model_push model_push_of(const struct model_walk *w, const struct model_t
         return push;
     uint32_t at_once = t->turns < push.movers ? (uint32_t)t->turns : push.movers;
     enum machine_mover mover = coresident ? MACHINE_WARP : t->block;
-    push.round = machine_copy_ns(m, mover, at_once, 1, coresident ? t->pace : 0, t->bytes);
+    uint32_t sharing =
+        t->mean > 0 && t->mean < t->bytes ? (uint32_t)ceil(at_once * t->mean / t->bytes) : at_once;
+    push.round = machine_copy_ns(m, mover, sharing, 1, coresident ? t->pace : 0, t->bytes);
     if (coresident)
         push.round =
             model_later(push.round, machine_copy_ns(m, mover, 1, 1, 0, t->bytes) * (1 + m->under));
@@ -44,6 +48,8 @@ double model_by_rail(const struct model_rail *r, uint32_t distance, uint32_t chu
 {
     double staged = r->stage * (chunk / r->senders + 1),
            queued = r->stage + r->put * ((double)(distance - 1) * r->chunks + chunk);
+    if (distance == 1 && chunk + r->senders >= r->chunks) /* its last, behind the others' */
+        queued += r->put * r->behind * (chunk % r->senders);
     return r->first + model_later(staged, queued) + r->put + r->way;
 }
 

@@ -10,7 +10,8 @@ struct model_turns {
     enum machine_mover block; /* what a mover is that has a thread block of its own */
     uint32_t pace;
     uint64_t turns;
-    double bytes;  /* of a turn */
+    double bytes;  /* of a turn: of the largest, which keeps a pace the longest, */
+    double mean;   /* and of all, which share NVLink; 0: they are alike */
     double wanted; /* bytes that must stay in L2 for pushes not to disturb tiles; 0: none */
 };
 
@@ -34,6 +35,7 @@ struct model_rail {
     double put, way; /* ns between two puts; of a put's way */
     double stage;    /* ns of a sender's copy; 0: none */
     double first;    /* when the first may leave */
+    double behind;   /* puts to further nodes that a sender posts once it has staged its chunks */
     uint32_t senders, chunks;
 };
 

@@ -340,6 +340,7 @@ const struct op_descriptor op_ag_gemm = {
     .tuned = 1,
     .well_known = 1,
     .shots_measured = 1 << 2,
+    .fp8_plans_measured = 1 << 2,
     .most_shots = 2,
     .a_in_heap = 1,
     .b_layout = 1,

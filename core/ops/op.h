@@ -211,7 +211,8 @@ struct op_descriptor {
                                 two, was measured; on others the model says */
     uint8_t plans_measured;  /* bit G: on G GPUs of a node the operator's own plans were measured,
                                  and the model chooses no other */
-    uint8_t most_shots;      /* with OP_SHOTS: 4 where ranks may share columns, else 2 */
+    uint8_t fp8_plans_measured; /* the same of FP8 alone */
+    uint8_t most_shots;         /* with OP_SHOTS: 4 where ranks may share columns, else 2 */
     /* 1: its schedule is another where A or C lies in the heap (mk_problem.a_in_heap) */
     uint8_t a_in_heap, c_in_heap;
     uint8_t mma;          /* 1: it has a kernel on engine mma, too (enum mk_engine) */
