@@ -372,6 +372,7 @@ format: format-version ## clang-format over the tree
 
 format-check: format-version ## which lines `make format` would change
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
+	@! awk 'FNR == 1 { code = 0 } /^```/ { code = !code } length > 200 && !code && !/^(\||    )/ { print FILENAME ":" FNR ": more than 200 columns, in no table"; n++ } END { exit !n }' *.md docs/*.md
 
 MAN_PAGE = sh experiments/shell/man.sh $(BUILD)/mkernel $(VERSION) >$(BUILD)/mkernel.1.new && mv $(BUILD)/mkernel.1.new $(BUILD)/mkernel.1
 $(BUILD)/mkernel.1: $(BUILD)/mkernel experiments/shell/man.sh docs/ENVIRONMENT.md

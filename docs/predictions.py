@@ -82,8 +82,8 @@ FINDINGS = """
 - **GEMM+AllReduce of 100 to 1500 rows of 8192,4096 on four GPUs**, in tiles that ranks share: four H200s were faster by 9 to 17 % (512 rows 87 us). The simulator lets the warp that adds and
   sends wait longer than it does; so eight GPUs may be faster, too.
 - **The same on eight GPUs**: from 64 rows to 100 it is 43 to 55 us, a step from 64x64 tiles to larger ones, and 256 rows and more are in blocks of columns (`--shots 4`), which no GPU has run.
-- **Few rows on two nodes**, in blocks of columns: of the 82 us of one row of 8192,4096 the product takes 26; sums of seven peers are added one by one at a price that does not follow how few rows they have, and C is
-  delivered for 8 us. Both are guesses, so the truth may be faster.
+- **Few rows on two nodes**, in blocks of columns: of the 82 us of one row of 8192,4096 the product takes 26; sums of seven peers are added one by one
+  at a price that does not follow how few rows they have, and C is delivered for 8 us. Both are guesses, so the truth may be faster.
 - **Ring attention, 1536 rows on 2×8**: 0.66 where 768 rows have 0.86, by the same plan: products are 58 % of the chain where they are 20. Not looked into.
 """
 
@@ -111,17 +111,23 @@ HEAD = """# Predictions
 What `mkernel sim` says of clusters with four GPUs and more, **written down before anybody measured them** with this code. `make predictions` writes this page from the machine files
 (`experiments/machines/`) and default plans; `build/tests/test_tutorial` says when the tables of few rows are no longer what the simulator says. Where a shape is refused, the cell says so.
 
-A cell is: time of a launch in us, as `mkernel bench` measures it (GPUs that rest between turns, C of gemm_ar in the heap; mean of three back to back, of few rows of twelve in a CUDA graph; of a MoE one, with the experts that `bench`'s tokens name) · efficiency · what most of the longest chain of causes consists of, and its share. The efficiency is the simulator's *ideal* over that time: the
-longest of products at the rate of a GPU whose clock is not held back (864 TFLOP/s), memory, NVLink and network. A benchmark's efficiency has cuBLAS on the same warm GPU in its numerator, which takes a fifth longer where
-power is the limit: .75 here is about .95 there at the large shapes.
+A cell is: time of a launch in us, as `mkernel bench` measures it (GPUs that rest between turns, C of gemm_ar in the heap; mean of three back to back,
+of few rows of twelve in a CUDA graph; of a MoE one, with the experts that `bench`'s tokens name) · efficiency · what most of the longest chain of
+causes consists of, and its share. The efficiency is the simulator's *ideal* over that time: the longest of products at the rate of a GPU whose clock
+is not held back (864 TFLOP/s), memory, NVLink and network. A benchmark's efficiency has cuBLAS on the same warm GPU in its numerator, which takes a
+fifth longer where power is the limit: .75 here is about .95 there at the large shapes.
 
-How far off may it be? On two H200s, of 80 plans of shapes to which no number was fitted the simulator was 3.9 % off in the median, 15 % at worst with a default plan ([SIMULATION.md](SIMULATION.md)); on two
-H100s 1.8 % in the median, since the machine file has H200 numbers beside an H100's memory. **Four H200s were measured on 2026-11-26**: of 50 cells this page, as it was then, was 8 % off in the median and 24 % at worst. Measured again that day, of 87 cells, FP8's among them, it was 10.5 and 41 % off while it had
-C elsewhere, GPUs that do not rest and launches of a stream, which is not what `bench` measures; said as that, with no number fitted to four GPUs, **4.2 % in the median and 21 % at worst**, the MoE cells that
-are written down since 2.7 and 10 %, where two numbers are fitted to four of these cells ([SIMULATION.md](SIMULATION.md), *MoE* and *Peers that push at once*).
-(All of it: [FIGURES.md](FIGURES.md), *Four H200s*.) `make measure-predictions OUT=FOLDER` measures its tables on a host with such GPUs, at most 20 minutes, and prints both. What two and four GPUs cannot show, and so may be further off:
+How far off may it be? On two H200s, of 80 plans of shapes to which no number was fitted the simulator was 3.9 % off in the median, 15 % at worst with
+a default plan ([SIMULATION.md](SIMULATION.md)); on two H100s 1.8 % in the median, since the machine file has H200 numbers beside an H100's memory. **Four
+H200s were measured on 2026-11-26**: of 50 cells this page, as it was then, was 8 % off in the median and 24 % at worst. Measured again that day, of
+87 cells, FP8's among them, it was 10.5 and 41 % off while it had C elsewhere, GPUs that do not rest and launches of a stream, which is not what
+`bench` measures; said as that, with no number fitted to four GPUs, **4.2 % in the median and 21 % at worst**, the MoE cells that are written down
+since 2.7 and 10 %, where two numbers are fitted to four of these cells ([SIMULATION.md](SIMULATION.md), *MoE* and *Peers that push at once*). (All of
+it: [FIGURES.md](FIGURES.md), *Four H200s*.) `make measure-predictions OUT=FOLDER` measures its tables on a host with such GPUs, at most 20 minutes,
+and prints both. What two and four GPUs cannot show, and so may be further off:
 
-- joint pushes of seven peers: each direction of a GPU is one queue, and where n peers push at once (n - 1) / n of 16 % of it are lost, which was measured of three. 4 H200s once reached 290 of 366 GB/s where peers were not in step;
+- joint pushes of seven peers: each direction of a GPU is one queue, and where n peers push at once (n - 1) / n of 16 % of it are lost, which was
+  measured of three. 4 H200s once reached 290 of 366 GB/s where peers were not in step;
 - the power limit: eight GPUs of one host were seen 3 % slower at 32768 rows than four;
 - NICs: rates of data sheets, a put's costs from softnic. 2×8 is the least certain column: take 20 %;
 - launches of few rows, whose fixed parts of some us were measured with one peer: take 5 us.
