@@ -137,7 +137,7 @@ endif
 # in for CUDA. -fsanitize=thread inserts a call at each load and store; sim/hopper/symbols names the machine's functions for them.
 EMU_CU  := $(if $(HAVE_CXX),$(filter-out kernels/gpu_clock.cu,$(wildcard kernels/*.cu kernels/*/*.cu)))
 EMU_VOLATILE := $(if $(shell $(CXX) --version 2>/dev/null | grep -i clang),-mllvm -tsan-distinguish-volatile=1,--param tsan-distinguish-volatile=1)
-EMU_FLAGS := -std=c++17 -O2 -g1 -fPIC -I sim/hopper/include -I. -D__CUDACC__ -DMK_EMULATED -fsanitize=thread -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+EMU_FLAGS := -std=c++17 -O1 -g1 -fPIC -I sim/hopper/include -I. -D__CUDACC__ -DMK_EMULATED -fsanitize=thread -fno-exceptions -fno-rtti -fno-threadsafe-statics \
              -ffp-contract=off -Wno-unknown-pragmas -Wno-psabi $(EMU_VOLATILE)
 EMU_O   := $(if $(EMU_CU),$(BUILD)/emulated.o)
 ifneq ($(EMU_CU),)

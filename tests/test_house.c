@@ -906,7 +906,7 @@ static const struct {
      "    mk_tile t;\n"
      "    gemm_rs_tile(&p.rs, blockIdx.x, &t);\n"
      "    gemm_ar_after(&p, &c, &t, 0, t.rows, 1, 0);\n"
-     "    *out = gemm_ar_inter_send(&p, &c) + gemm_ar_intra_comm(&p, &c);\n"
+     "    *out = gemm_ar_inter_send(&p, &c) + gemm_ar_intra_comm(&p, &c, 1);\n"
      "}\n"},
     {"#include \"core/roles/ring_attention.h\"\n"
      "__global__ void attend(ring_attention_plan p, mk_cta c, int *out) {\n"

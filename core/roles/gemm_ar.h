@@ -197,9 +197,10 @@ MK_ROLE int gemm_ar_shared_intra_comm(const struct gemm_ar_plan *p, struct mk_ct
     return 0;
 }
 
-MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
+/* shares: a constant, 0 in a GPU's kernels of which no plan has shared tiles: it would be a ninth of those kernels. */
+MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta, int shares)
 {
-    if (p->rs.shared)
+    if (shares && p->rs.shared)
         return gemm_ar_shared_intra_comm(p, cta);
     if (p->rs.shots == 1) /* all has been summed here */
         return 0;
@@ -230,9 +231,9 @@ MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
 }
 
 /* intra_comm of a plan with an epilogue of rows, or without. */
-MK_ROLE int gemm_ar_intra_comm_of_rows(const struct gemm_ar_plan *p, struct mk_cta *cta)
+MK_ROLE int gemm_ar_intra_comm_of_rows(const struct gemm_ar_plan *p, struct mk_cta *cta, int shares)
 {
-    if (gemm_ar_intra_comm(p, cta))
+    if (gemm_ar_intra_comm(p, cta, shares))
         return 1;
     if (p->rs.norm.columns && gemm_rs_others_store(&p->rs))
         gemm_rs_ended(&p->rs, cta);

@@ -4,6 +4,7 @@
 
 #include "kernels/mma/launch_fp8.cuh"
 
-typedef reduce_of_fp8<gemm_ar_roles> gemm_ar_fp8_roles;
+typedef reduce_on_mma<reduce_of_fp8<gemm_ar_roles>> gemm_ar_fp8_on_mma;
 
-GPU_OPERATOR_BY(gemm_ar_fp8_mma, gemm_ar, reduce_mma_operator<gemm_ar_fp8_roles, mma_fp8_kernels>)
+GPU_OPERATOR_BY(gemm_ar_fp8_mma, gemm_ar,
+                mma_operator<gemm_ar_fp8_on_mma, mma_fp8_kernels<gemm_ar_fp8_on_mma>>)

@@ -2,4 +2,4 @@
  * core/roles/gemm_ar.h. */
 #include "kernels/ops/gemm_reduce_mma.cuh"
 
-GPU_OPERATOR_BY(gemm_ar_bf16_mma, gemm_ar, reduce_mma_operator<gemm_ar_roles>)
+GPU_OPERATOR_BY(gemm_ar_bf16_mma, gemm_ar, mma_operator<reduce_on_mma<gemm_ar_roles>>)

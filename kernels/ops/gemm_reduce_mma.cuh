@@ -45,9 +45,9 @@ struct reduce_half {
 };
 PTX_SHARED(struct reduce_half, reduce_halves, 2);
 
-/* number: of sums that go from rank to rank, enum mk_dtype. */
-template <class op, int number> struct reduce_mma_source : mma_op_source {
+template <class op> struct reduce_mma_source : mma_op_source {
     static constexpr bool announces = true, tree = op::tree, scaled = op::scaled;
+    template <int number>
     static constexpr int loads = number == MK_FP24 ? 1 : 2; /* of others' sums, under way */
 
     const typename op::plan *plan;
@@ -58,6 +58,16 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER const struct gemm_rs_plan *reduction() const
     {
         return MK_FRESH(op::tiles(plan));
+    }
+
+    /* Calls `call` with the kind of sums that go from rank to rank, enum mk_dtype, as a constant: one
+     * kernel has both, since all else that it has, nine tenths, is the same. */
+    template <class function> MMA_MEMBER void as_sent(function call) const
+    {
+        if (op::tree || reduction()->number == MK_FP24)
+            call(std::integral_constant<int, MK_FP24>());
+        else if constexpr (!op::tree)
+            call(std::integral_constant<int, op::element>());
     }
 
     MMA_MEMBER uint32_t blocks() const
@@ -118,11 +128,15 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
 #pragma unroll 1
             for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
                 mine->terms[level] = gemm_rs_level(p, &mine->tile, level, epoch);
-        if (kind == GEMM_RS_JOINT) { /* what joint_add leaves */
-            const uint32_t before = joint_before(p);
+        if (kind == GEMM_RS_JOINT) { /* what joint_add leaves; of a tree all */
+            const uint32_t before = op::tree ? 0 : joint_before(p);
             mine->terms[0].source = mine->to + before * p->slab_pitch;
             mine->terms[0].count = p->topo.gpus - 1 - before;
             mine->terms[1].source = mine->terms[1].count = 0;
+            if (op::tree) {
+                mine->terms[0].place = p->topo.rank;
+                mine->terms[1].place = 0;
+            }
         }
         mma_op_source::begin(i, tile);
     }
@@ -173,14 +187,17 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
     }
 
     /* One shot: others get what this rank has of the tile, and what they have has come. Added of it
-     * is all but what is behind this rank's own, in rank order. */
+     * is all but what is behind this rank's own, in rank order; of a tree nothing. */
     template <class shape>
     MMA_MEMBER void exchange(float (&sum)[shape::blocks][shape::sums], struct reduce_half *mine,
                              uint32_t half)
     {
         const struct joint_part part = part_of<shape>();
-        joint_round<op, number>(sum, true);
-        joint_send<op, number>(plan, launch, mine, sum, part);
+        as_sent([&](auto sent) {
+            constexpr int number = decltype(sent)::value;
+            joint_round<op, number>(sum, true);
+            joint_send<op, number>(plan, launch, mine, sum, part);
+        });
         ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
         if (threadIdx.x % 128 == 0) {
             const struct gemm_rs_plan *p = reduction();
@@ -189,10 +206,18 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
                 mine->ending = gemm_rs_await(p, &mine->cta, &mine->tile);
         }
         ptx_bar_sync(1 + half, 128);
-        if constexpr (op::tree)
-            joint_join<op, number, 1>(plan, launch, mine, sum, part);
-        else
-            joint_add<op, number, false>(plan, launch, mine, sum, part);
+        if constexpr (!op::tree)
+            as_sent([&](auto sent) {
+                joint_add<op, decltype(sent)::value, false>(plan, launch, mine, sum, part);
+            });
+    }
+
+    /* Whether something is added to the 16 rows from `row` of the tile on. */
+    MMA_MEMBER bool adds(const struct reduce_half *mine, uint32_t row) const
+    {
+        return row < mine->tile.rows &&
+               (op::gathers || mine->kind != GEMM_RS_JOINT ||
+                joint_wanted(reduction(), &mine->tile, reduction()->topo.rank, row));
     }
 
     /* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */
@@ -201,21 +226,22 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
                                 const struct reduce_half *mine)
     {
         const struct joint_part part = part_of<shape>();
+        if (adds(mine, part.row))
 #pragma unroll 1
-        for (uint32_t level = 0; level < GEMM_RS_LEVELS && part.row < mine->tile.rows; level++) {
-            const struct gemm_rs_terms *t = &mine->terms[level];
-            const struct tree_leaves<struct fragment_lane> others = {
-                launch->heap + t->source + part.offset<number>(0, mine->runs),
-                    reduction()->slab_pitch, t->place,
-                {
-                }
-            };
-            tree_join<1>(sum[0], others, t->count + 1, part.runs(mine->runs));
-        }
+            for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
+                const struct gemm_rs_terms *t = &mine->terms[level];
+                const struct tree_leaves<struct fragment_lane> others = {
+                    launch->heap + t->source + part.offset<MK_FP24>(0, mine->runs),
+                        reduction()->slab_pitch, t->place,
+                    {
+                    }
+                };
+                tree_join<1>(sum[0], others, t->count + 1, part.runs(mine->runs));
+            }
     }
 
     /* Adds the tile's terms, which are here. */
-    template <class shape>
+    template <class shape, int number>
     MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], const struct reduce_half *mine)
     {
         const struct joint_part part = part_of<shape>();
@@ -223,11 +249,8 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
 #pragma unroll
             for (int m = 0; m < shape::blocks; m++) {
-                const uint32_t row = part.row + m * part.apart;
-                if (row < mine->tile.rows &&
-                    (op::gathers || mine->kind != GEMM_RS_JOINT ||
-                     joint_wanted(reduction(), &mine->tile, reduction()->topo.rank, row)))
-                    fragments_add_behind<number, loads>(
+                if (adds(mine, part.row + m * part.apart))
+                    fragments_add_behind<number, loads<number>>(
                         sum[m],
                         launch->heap + mine->terms[level].source +
                             part.offset<number>(m, mine->runs),
@@ -245,11 +268,11 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
             exchange<shape>(sum, mine, half);
         else if (mine->kind != GEMM_RS_PARTIAL)
             await(mine, half);
-        if constexpr (op::tree) {
-            if (mine->kind == GEMM_RS_OWN || mine->kind == GEMM_RS_SUM)
+        if (mine->kind != GEMM_RS_PARTIAL) {
+            if constexpr (op::tree)
                 add_in_tree<shape>(sum, mine);
-        } else if (mine->kind != GEMM_RS_PARTIAL) {
-            add<shape>(sum, mine);
+            else
+                as_sent([&](auto sent) { add<shape, decltype(sent)::value>(sum, mine); });
         }
         if (mine->kind == GEMM_RS_OWN)
             return false;
@@ -258,11 +281,14 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
         char *const to =
             (mine->kind == GEMM_RS_SUM ? launch->heap : launch->peers[mine->tile.c_local]) +
             mine->to;
+        as_sent([&](auto sent) {
+            constexpr int number = decltype(sent)::value;
 #pragma unroll
-        for (int m = 0; m < shape::blocks; m++)
-            if (part.row + m * part.apart < mine->tile.rows)
-                fragments_store<number>(to + part.offset<number>(m, mine->runs), sum[m],
-                                        part.runs(mine->runs));
+            for (int m = 0; m < shape::blocks; m++)
+                if (part.row + m * part.apart < mine->tile.rows)
+                    fragments_store<number>(to + part.offset<number>(m, mine->runs), sum[m],
+                                            part.runs(mine->runs));
+        });
         return true;
     }
 
@@ -335,9 +361,10 @@ template <class op, int number> struct reduce_mma_source : mma_op_source {
 };
 
 /* For kernels/mma/launch.cuh. */
-template <class op, int number> struct reduce_on_mma {
+template <class roles> struct reduce_on_mma {
+    typedef reduce_unshared<roles> op;
     typedef typename op::plan plan;
-    typedef struct reduce_mma_source<op, number> source;
+    typedef struct reduce_mma_source<op> source;
     typedef struct reduce_matrices matrices;
 
     template <class shape>
@@ -398,27 +425,5 @@ template <class op, int number> struct reduce_on_mma {
     static MMA_MEMBER void communicate(const plan *p, const struct gpu_launch *launch)
     {
         reduce_communicate<op>(p, launch, blockDim.x);
-    }
-};
-
-/* For GPU_OPERATOR_BY (kernels/op.h); kernels: as mma_operator has them. */
-template <class op, template <class> class kernels = mma_bf16_kernels> struct reduce_mma_operator {
-    typedef reduce_on_mma<op, MK_FP24> exact;
-    typedef reduce_on_mma<op, op::element> fast;
-    typedef mma_operator<exact, kernels<exact>> of_exact;
-    typedef mma_operator<fast, kernels<fast>> of_fast;
-
-    static int prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
-                       size_t error_size)
-    {
-        return op::tiles(plan)->number == MK_FP24 ? of_exact::prepare(plan, q, error, error_size)
-                                                  : of_fast::prepare(plan, q, error, error_size);
-    }
-
-    static int launch(const typename op::plan *plan, const struct mk_problem *q,
-                      const struct gpu_launch *launch, cudaStream_t stream)
-    {
-        return op::tiles(plan)->number == MK_FP24 ? of_exact::launch(plan, q, launch, stream)
-                                                  : of_fast::launch(plan, q, launch, stream);
     }
 };

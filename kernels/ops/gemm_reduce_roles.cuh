@@ -142,7 +142,7 @@ struct gemm_ar_roles {
 
     static REDUCE_MEMBER void intra_comm(const plan *p, struct mk_cta *cta)
     {
-        gemm_ar_intra_comm_of_rows(p, cta);
+        gemm_ar_intra_comm_of_rows(p, cta, 1);
     }
 
     static REDUCE_MEMBER void inter_send(const plan *p, struct mk_cta *cta)
@@ -189,8 +189,19 @@ REDUCE_MEMBER void reduce_norm(const typename op::plan *plan, const struct gpu_l
     gemm_rs_norm_rows(p, &own);
 }
 
+/* Of kernels no plan of which has tiles that ranks share: of engine mma, FP8 and a tree. */
+template <class roles> struct reduce_unshared : roles {
+    static constexpr bool shares = false;
+
+    static REDUCE_MEMBER void intra_comm(const typename roles::plan *p, struct mk_cta *cta)
+    {
+        if constexpr (roles::gathers)
+            gemm_ar_intra_comm_of_rows(p, cta, 0);
+    }
+};
+
 /* Of kernels whose registers are few: each peer is told of an own tile behind its own copy. */
-template <class roles> struct reduce_apart : roles {
+template <class roles> struct reduce_apart : reduce_unshared<roles> {
     static REDUCE_MEMBER void after(const typename roles::plan *p, struct mk_cta *cta,
                                     const struct mk_tile *tile, uint32_t first, uint32_t rows,
                                     uint32_t parts)
@@ -204,7 +215,7 @@ template <class roles> struct reduce_apart : roles {
 
 /* Either with sums in a tree: a type of its own, as its kernels are others. */
 template <class roles> struct reduce_in_tree : reduce_apart<roles> {
-    static constexpr bool shares = false, tree = true, shared_code = false;
+    static constexpr bool tree = true, shared_code = false;
 };
 
 /* Of fp16. */
@@ -214,7 +225,7 @@ template <class roles> struct reduce_of_fp16 : roles {
 
 /* And of FP8. */
 template <class roles> struct reduce_of_fp8 : reduce_apart<roles> {
-    static constexpr bool shares = false, scaled = true, shared_code = false;
+    static constexpr bool scaled = true, shared_code = false;
 };
 
 /* Of plans whose last tiles are cut. */

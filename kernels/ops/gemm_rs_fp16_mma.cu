@@ -4,7 +4,7 @@
 
 #include "kernels/mma/launch_fp16.cuh"
 
-typedef reduce_of_fp16<gemm_rs_roles> gemm_rs_fp16_roles;
+typedef reduce_on_mma<reduce_of_fp16<gemm_rs_roles>> gemm_rs_fp16_on_mma;
 
 GPU_OPERATOR_BY(gemm_rs_fp16_mma, gemm_rs,
-                reduce_mma_operator<gemm_rs_fp16_roles, mma_fp16_kernels>)
+                mma_operator<gemm_rs_fp16_on_mma, mma_fp16_kernels<gemm_rs_fp16_on_mma>>)

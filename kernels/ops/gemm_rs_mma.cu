@@ -2,4 +2,4 @@
  * core/roles/gemm_rs.h. */
 #include "kernels/ops/gemm_reduce_mma.cuh"
 
-GPU_OPERATOR_BY(gemm_rs_bf16_mma, gemm_rs, reduce_mma_operator<gemm_rs_roles>)
+GPU_OPERATOR_BY(gemm_rs_bf16_mma, gemm_rs, mma_operator<reduce_on_mma<gemm_rs_roles>>)

@@ -2,6 +2,6 @@
  * tree (core/sum_tree.h). */
 #include "kernels/ops/gemm_reduce_mma.cuh"
 
-typedef reduce_on_mma<reduce_in_tree<gemm_rs_roles>, MK_FP24> gemm_rs_tree_on_mma;
+typedef reduce_on_mma<reduce_in_tree<gemm_rs_roles>> gemm_rs_tree_on_mma;
 
 GPU_OPERATOR_BY(gemm_rs_tree_mma, gemm_rs, mma_operator<gemm_rs_tree_on_mma>)

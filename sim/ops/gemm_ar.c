@@ -5,7 +5,7 @@
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
 
-MK_ROLES_OF(gemm_ar, gemm_ar_intra_comm_of_rows(p, cta), gemm_ar_inter_send(p, cta), 0);
+MK_ROLES_OF(gemm_ar, gemm_ar_intra_comm_of_rows(p, cta, 1), gemm_ar_inter_send(p, cta), 0);
 SIM_ROLES(gemm_ar);
 
 static int gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
