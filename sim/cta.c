@@ -335,7 +335,8 @@ void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row)
     const uint16_t *residual = (const uint16_t *)(const void *)(spaces[norm->residual] + first),
                    *weight =
                        norm->normed ? (const uint16_t *)(const void *)spaces[norm->weight] : NULL;
-    float squares = 0, block[MK_SCALE_BLOCK];
+    uint8_t *codes = norm->rows ? spaces[norm->codes] + first / 2 : NULL;
+    float *scales = (float *)(void *)spaces[norm->scales], squares = 0, block[MK_SCALE_BLOCK];
     coroutine_yield();
     const uint64_t start = c->rank->now(c->rank->context);
     for (uint32_t i = 0; i < norm->columns; i++) {
@@ -346,21 +347,20 @@ void mk_cta_norm(struct mk_cta *cta, const struct mk_norm *norm, uint32_t row)
             mk_half_to_float(norm->element, sum[i]) * mk_half_to_float(norm->element, sum[i]);
     }
     const float scale = 1 / sqrtf(squares / (float)norm->columns + norm->eps);
-    for (uint32_t i = 0; norm->normed && i < norm->columns; i++) {
-        const uint16_t normed =
-            mk_half_from_float(norm->element, mk_half_to_float(norm->element, sum[i]) * scale *
-                                                  mk_half_to_float(norm->element, weight[i]));
-        if (!norm->rows)
-            of[i] = normed;
-        else
-            block[i % MK_SCALE_BLOCK] = mk_half_to_float(norm->element, normed);
-        if (norm->rows && (i % MK_SCALE_BLOCK == MK_SCALE_BLOCK - 1 || i + 1 == norm->columns)) {
-            const uint32_t from = i / MK_SCALE_BLOCK * MK_SCALE_BLOCK;
-            ((float *)(void *)
-                 spaces[norm->scales])[(uint64_t)from / MK_SCALE_BLOCK * norm->rows + row] =
-                quantize_row_block(block, i + 1 - from,
-                                   spaces[norm->codes] + (uint64_t)row * norm->columns + from);
+    for (uint32_t from = 0; norm->normed && from < norm->columns; from += MK_SCALE_BLOCK) {
+        uint32_t count = norm->columns - from;
+        count = count < MK_SCALE_BLOCK ? count : MK_SCALE_BLOCK;
+        for (uint32_t i = from; i < from + count; i++) {
+            const uint16_t normed =
+                mk_half_from_float(norm->element, mk_half_to_float(norm->element, sum[i]) * scale *
+                                                      mk_half_to_float(norm->element, weight[i]));
+            block[i - from] = mk_half_to_float(norm->element, normed);
+            if (!norm->rows)
+                of[i] = normed;
         }
+        if (norm->rows)
+            scales[(uint64_t)(from / MK_SCALE_BLOCK) * norm->rows + row] =
+                quantize_row_block(block, count, codes + from);
     }
     mk_track_add(&c->track, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, NO_ARGUMENT), start,
                  c->rank->now(c->rank->context));

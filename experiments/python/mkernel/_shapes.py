@@ -216,10 +216,11 @@ def problem_of(op: Operator, world: int, shapes, more=()) -> Problem:
 
 
 def flop(op: Operator, world: int, shapes, numbers, causal) -> int:
-    """This rank's floating-point operations in a launch of the problem with these numbers, for a MoE a rank's mean: as the plan says them."""
+    """A rank's floating-point operations in a launch of the problem with these numbers, the mean of all: as a plan says its own."""
     of = dict(zip(op.letters, numbers))
     if "S" in of:  # attention
-        return 4 * of["B"] * of["S"] ** 2 * of["H"] * of["D"] // world // (2 if causal else 1)
+        pairs = of["S"] * (of["S"] + 1) // 2 if causal else of["S"] ** 2
+        return 4 * of["B"] * of["H"] * of["D"] * pairs // world
     rows = of["T"] * of["K"] if "T" in of else of.get("M", 0)
     return 2 * rows * sum(shape[-1] * shape[-2] for (name, _, _), shape in zip(op.inputs, shapes) if name[0] == "B" and not name.endswith("scales"))
 
