@@ -78,11 +78,11 @@ static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t sha
     c.problem.b_transposed = op != MK_OP_RING_ATTENTION && seed & 1;
     c.problem.attention.causal = (int)(seed >> 1 & 1);
     c.problem.attention.contiguous = (int)(seed >> 2 & 1);
-    sim_world_vary(&c);
     if (op_of(op)->epilogue & MK_EPILOGUE_ROWS)
         c.problem.epilogue = (uint32_t[]){0, MK_EPILOGUE_ROWS, MK_EPILOGUE_RESIDUAL}[seed % 3];
     if (c.problem.epilogue == MK_EPILOGUE_ROWS && c.problem.n % MK_QUANTIZE_DEPTH == 0)
         c.problem.epilogue |= MK_EPILOGUE_QUANTIZE;
+    sim_world_vary(&c);
     return c;
 }
 
