@@ -153,9 +153,11 @@ uint32_t op_bias_of(const struct op_descriptor *op, const struct mk_problem *q)
     return op_arguments_of(op, q) - 1;
 }
 
-uint32_t op_residual_of(const struct op_descriptor *op, const struct mk_problem *q)
+uint32_t op_place_of(const struct op_descriptor *op, const struct mk_problem *q, enum op_type type)
 {
-    return op_arguments_of(op, q) - (q->epilogue & MK_EPILOGUE_QUANTIZE  ? 4
-                                     : q->epilogue & MK_EPILOGUE_RMSNORM ? 3
-                                                                         : 1);
+    const uint32_t count = op_arguments_of(op, q);
+    uint32_t i = 0;
+    while (i < count && op_argument_of(op, q, i)->type != type)
+        i++;
+    return i;
 }

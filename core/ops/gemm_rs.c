@@ -44,7 +44,7 @@ static struct mk_norm gemm_rs_norm(const struct op_descriptor *op, struct mk_pro
                                    uint32_t rows)
 {
     const int quantized = (q->epilogue & MK_EPILOGUE_QUANTIZE) != 0;
-    const uint32_t residual = MK_SPACE_ARG0 + op_residual_of(op, q);
+    const uint32_t residual = MK_SPACE_ARG0 + op_place_of(op, q, OP_RESIDUAL);
     if (!(q->epilogue & MK_EPILOGUE_ROWS))
         return (struct mk_norm){.columns = 0};
     if (q->epilogue & MK_EPILOGUE_RMSNORM && !(q->eps > 0))

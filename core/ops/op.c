@@ -1,7 +1,6 @@
 /* The table of operators: who has a problem, or an operator's number, asks here what its descriptor
  * says. Nothing that a descriptor leads to calls this file. */
 #include "core/ops/op.h"
-#include "core/epilogue.h"
 #include "core/ops/gemm.h"
 
 #include <string.h>
@@ -169,13 +168,13 @@ uint32_t op_bias_argument(const struct mk_problem *q)
 
 uint32_t op_residual_argument(const struct mk_problem *q)
 {
-    return op_residual_of(op_of(q->op), q);
+    return op_place_of(op_of(q->op), q, OP_RESIDUAL);
 }
 
 uint32_t op_new_residual_argument(const struct mk_problem *q)
 {
-    const uint32_t apart = MK_EPILOGUE_RMSNORM | MK_EPILOGUE_QUANTIZE;
-    return (q->epilogue & apart) == MK_EPILOGUE_RMSNORM ? op_residual_argument(q) + 2 : 2;
+    const uint32_t apart = op_place_of(op_of(q->op), q, OP_NORMED);
+    return apart < op_arguments(q) ? apart : 2;
 }
 
 enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)

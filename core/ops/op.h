@@ -366,7 +366,8 @@ uint32_t op_arguments_of(const struct op_descriptor *op, const struct mk_problem
 const struct op_argument *op_argument_of(const struct op_descriptor *op,
                                          const struct mk_problem *problem, uint32_t i);
 uint32_t op_bias_of(const struct op_descriptor *op, const struct mk_problem *problem);
-uint32_t op_residual_of(const struct op_descriptor *op, const struct mk_problem *problem);
+uint32_t op_place_of(const struct op_descriptor *op, const struct mk_problem *problem,
+                     enum op_type type); /* the first of it; how many there are, if none is */
 
 /* A number at its offset in the problem, and what a formula of the descriptor amounts to. */
 uint64_t op_number_at(const struct mk_problem *problem, size_t offset);
