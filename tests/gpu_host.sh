@@ -433,6 +433,7 @@ for op in moe_dispatch moe_combine; do
     check ${op}_a_rank_without_tokens $run --gpus "$gpus" --moe 1000,256,$((gpus * 4)),4 --routing none --iters 8
     check ${op}_many_experts $run --gpus "$gpus" --moe 2048,512,$((gpus * 128)),8 --iters 8
     check ${op}_two_hundred_launches $run --gpus "$gpus" --moe 512,512,$((gpus * 8)),8 --iters 200 --burst 50
+    check ${op}_few_sms $run --gpus "$gpus" --moe 512,512,$((gpus * 8)),8 --iters 20 --burst 5 --sms 12
     check ${op}_two_nodes $run $nodes --moe 333,520,$((world * 5)),4 --iters 8
     check ${op}_staged env MKERNEL_P2P=off $run $apart --moe 333,520,$((world * 5)),4 --iters 8
     check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,$((world * 5)),4 --iters 8
