@@ -14,7 +14,7 @@
 enum mk_event_kind {
     MK_EV_NONE,
     MK_EV_LAUNCH, /* a launch began on this CTA; argument: low 24 bits of the epoch; cause field:
-                   * low 4 bits of the plan id. What follows belongs to it */
+                   * low 4 bits of the plan id; its flags tell more. What follows belongs to it */
     MK_EV_TILE,   /* a tile's math, first load to last store; argument: tile id */
     MK_EV_WAIT,   /* waited for a flag (0 ns: it was there); argument: flag index; cause set */
     /* moved a chunk to a local peer; argument: chunk id; cause field: the peer's local rank */

@@ -394,14 +394,50 @@ static void test_two_plans(void **state)
     sqlite3_close(t);
 }
 
+/* Records name a plan by four bits of its id. Of plans that have these alike a launch is of the one
+ * whose flags its track waits for or raises, and on tracks without flags of the nearest such launch. */
+static void test_plans_with_the_same_bits(void **state)
+{
+    static struct parts p;
+    static struct trace_plan plans[2];
+    sqlite3 *t;
+    parts_make(&p);
+    for (uint32_t r = 0; r < PARTS_RANKS; r++) {
+        plans[0] = plans[1] = p.plan[0];
+        plans[1].id = 16 * 16 * 16 + 1;
+        plans[1].flag_base = 30;
+        p.part[r].plans = plans;
+        p.part[r].plan_count = 2;
+    }
+    for (uint32_t c = 0; c < 2; c++) {
+        parts_add(&p, 0, c, mk_event_what(MK_EV_LAUNCH, 1, 1), 400 + c, 400 + c);
+        parts_add(&p, 0, c, mk_event_what(MK_EV_TILE, 0, 3), 410, 500);
+    }
+    parts_add(&p, 0, 0, mk_event_what(MK_EV_WAIT, MK_CAUSE_DATA, 31), 500, 510);
+    parts_store(&p, t);
+    parts_ask(t, "SELECT id, plan, epoch FROM launch", "1|1|1;2|4097|1");
+    parts_ask(
+        t,
+        "SELECT e.launch, count(*) FROM event e JOIN track t ON t.id = e.track WHERE t.rank = 0 "
+        "AND e.kind = 2 GROUP BY 1",
+        "1|2;2|2");
+    sqlite3_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_levels),         cmocka_unit_test(test_joins),
-        cmocka_unit_test(test_long),           cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_two_plans),      cmocka_unit_test(test_warps),
-        cmocka_unit_test(test_launches_apart), cmocka_unit_test(test_first_to_see),
+        cmocka_unit_test(test_plans_with_the_same_bits),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_long),
+        cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_two_plans),
+        cmocka_unit_test(test_warps),
+        cmocka_unit_test(test_launches_apart),
+        cmocka_unit_test(test_first_to_see),
         cmocka_unit_test(test_flag_was_there),
     };
     return cmocka_run_group_tests(tests, make_trace, free_trace);

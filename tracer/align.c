@@ -3,6 +3,7 @@
 #include "tracer/align.h"
 #include "core/grow.h"
 #include "core/scoped.h"
+#include "core/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -48,14 +49,87 @@ static int64_t align_map_event(const struct trace_data *d, uint32_t r, uint64_t 
     return align_host(d, r, d->clocks[r].gpu.used ? (uint64_t)clock_map(&d->clocks[r].gpu, t) : t);
 }
 
-/* The plan that a launch record names by the low bits of its id. A record that names none (0) means
- * the only one. */
-static uint32_t align_launch_plan(const struct trace_part *p, uint32_t bits)
+/* The plan of a launch: record `at` of a track names it by the low bits of its id. Of several plans
+ * that have these it is the one with the flags that the track waits for or raises before its next
+ * launch; 0: there are no such flags. A record that names no plan means the only one. */
+static uint32_t align_launch_plan(const struct trace_part *p, const struct mk_track *t, uint32_t at)
 {
+    uint32_t plan = p->plan_count == 1 ? p->plans[0].id : 0, named = 0;
     for (uint32_t i = 0; i < p->plan_count; i++)
-        if (bits && (p->plans[i].id & 15) == bits)
-            return p->plans[i].id;
-    return p->plan_count == 1 ? p->plans[0].id : 0;
+        if ((p->plans[i].id & 15) == mk_event_cause_of(&t->events[at]) && !named++)
+            plan = p->plans[i].id;
+    if (named < 2)
+        return plan;
+    for (uint32_t j = at + 1; j < t->count; j++) {
+        const uint32_t kind = mk_event_kind_of(&t->events[j]);
+        if (kind == MK_EV_LAUNCH)
+            break;
+        for (uint32_t i = 0; i < p->plan_count && (kind == MK_EV_WAIT || kind == MK_EV_SIGNAL); i++)
+            if (mk_event_argument(&t->events[j]) - p->plans[i].flag_base < p->plans[i].flag_count)
+                return p->plans[i].id;
+    }
+    return 0;
+}
+
+static int align_launch_order(const void *x, const void *y)
+{
+    const struct align_launch *a = x, *b = y;
+    return MK_ORDER(a->what, b->what) ?: MK_ORDER(a->start, b->start);
+}
+
+/* Whether two plans have ids with the same low bits. */
+static int align_plans_alike(const struct trace_part *p)
+{
+    uint32_t bits = 0, twice = 0;
+    for (uint32_t i = 0; i < p->plan_count; i++) {
+        twice |= bits & 1u << (p->plans[i].id & 15);
+        bits |= 1u << (p->plans[i].id & 15);
+    }
+    return twice != 0;
+}
+
+/* Appends the launches of one track to l[*count ..], those whose plan is known; no `l`: counts all. */
+static void align_track_launches(const struct trace_data *d, uint32_t rank,
+                                 const struct mk_track *t, struct align_launch *l, uint64_t *count)
+{
+    for (uint32_t i = 0; i < t->count; i++) {
+        const struct mk_event *e = &t->events[i];
+        uint32_t plan = mk_event_kind_of(e) != MK_EV_LAUNCH ? 0
+                        : l ? align_launch_plan(&d->parts[rank], t, i)
+                            : 1;
+        if (plan && l)
+            l[*count] = (struct align_launch){align_map_event(d, rank, e->start), e->what, plan};
+        *count += plan != 0;
+    }
+}
+
+int align_find_launches(const struct trace_data *d, struct align_launches *out)
+{
+    uint64_t room = 0;
+    if (!align_plans_alike(&d->parts[0]))
+        return 0;
+    for (int fills = 0; fills < 2; fills++) {
+        for (uint32_t r = 0; r < d->ranks; r++)
+            for (uint32_t n = 0; n < d->parts[r].track_count; n++)
+                align_track_launches(d, r, &d->parts[r].tracks[n], out->known,
+                                     fills ? &out->count : &room);
+        if (!fills && !(out->known = malloc((room + 1) * sizeof *out->known)))
+            return -ENOMEM;
+    }
+    qsort(out->known, out->count, sizeof *out->known, align_launch_order);
+    return 0;
+}
+
+/* The plan of the known launch that the record may be of and whose start is the nearest; 0: none. */
+static uint32_t align_nearest_plan(const struct align_launches *of, uint32_t what, int64_t start)
+{
+    const struct align_launch *l = of->known;
+    uint64_t at =
+        MK_BISECT(i, of->count, l[i].what < what || (l[i].what == what && l[i].start < start));
+    int after = at < of->count && l[at].what == what, before = at && l[at - 1].what == what;
+    if (after && before)
+        after = l[at].start - start < start - l[at - 1].start;
+    return after ? l[at].plan : before ? l[at - 1].plan : 0;
 }
 
 static uint32_t align_role_of(const struct trace_data *d, uint32_t rank, uint32_t plan,
@@ -97,7 +171,8 @@ static uint64_t align_widen(uint64_t before, uint32_t low)
 /* One track's records, on the common clock, intervals that touch made whole, each with its launch
  * and (in `roles`) the role of its CTA then. */
 static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track,
-                            struct trace_event *out, uint8_t *roles)
+                            const struct align_launches *launches, struct trace_event *out,
+                            uint8_t *roles)
 {
     const struct trace_part *p = &d->parts[rank];
     const struct mk_track *t = &p->tracks[track];
@@ -112,7 +187,8 @@ static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track,
             continue;
         int64_t start = align_map_event(d, rank, e->start);
         if (kind == MK_EV_LAUNCH) {
-            plan = align_launch_plan(p, mk_event_cause_of(e));
+            plan = align_launch_plan(p, t, i);
+            plan = plan ? plan : align_nearest_plan(launches, e->what, start);
             epoch = align_widen(epoch, mk_event_argument(e));
             launch = align_find_launch(d, plan, epoch);
             if (!launch)
@@ -173,14 +249,14 @@ static uint32_t align_most_ctas(const struct trace_part *p)
 
 /* The leaves of one track: one for each role that its CTA took (plans may split CTAs differently).
  * A CTA without events is a leaf too: an empty row tells more than a missing one. */
-int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf *leaves,
-                uint32_t *count)
+int align_track(struct trace_data *d, uint32_t rank, uint32_t track,
+                const struct align_launches *launches, struct leaf *leaves, uint32_t *count)
 {
     const struct trace_part *p = &d->parts[rank];
     const struct mk_track *t = &p->tracks[track];
     MK_FREED struct trace_event *all = malloc((t->count + 1) * sizeof *all);
     MK_FREED uint8_t *roles = malloc(t->count + 1);
-    int64_t n = all && roles ? align_events(d, rank, track, all, roles) : -ENOMEM;
+    int64_t n = all && roles ? align_events(d, rank, track, launches, all, roles) : -ENOMEM;
     uint32_t cta = track / p->track_warps, warp = track % p->track_warps, made = 0;
     /* an unused track: executors keep as many for every CTA, and for as many CTAs as fit */
     if (n == 0 && t->dropped == 0 && (warp > 0 || cta >= align_most_ctas(p)))

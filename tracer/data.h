@@ -144,7 +144,7 @@ static inline const struct trace_event *data_event(const struct trace_node *leaf
 
 static inline uint64_t launch_key(uint32_t plan, uint64_t epoch)
 {
-    return epoch << 7 | plan;
+    return epoch << 24 | plan;
 }
 
 /* The plan of an id, as rank `rank` knows it; NULL: none. */

@@ -79,14 +79,15 @@ static int merge_shares_cta(const struct leaf *l, uint32_t count, uint32_t i)
            (i + 1 < count && l[i + 1].role == l[i].role && l[i + 1].cta == l[i].cta);
 }
 
-static int merge_add_rank(struct trace_data *d, uint32_t rank)
+static int merge_add_rank(struct trace_data *d, uint32_t rank,
+                          const struct align_launches *launches)
 {
     const struct trace_part *p = &d->parts[rank];
     MK_FREED struct leaf *leaves = calloc((size_t)p->track_count * MK_ROLES + 1, sizeof *leaves);
     uint32_t count = 0;
     int rc = leaves ? 0 : -ENOMEM;
     for (uint32_t t = 0; !rc && t < p->track_count; t++)
-        rc = align_track(d, rank, t, leaves, &count);
+        rc = align_track(d, rank, t, launches, leaves, &count);
     struct trace_node *more =
         rc ? NULL : realloc(d->nodes, (d->node_count + 3 * (size_t)count + 1) * sizeof *more);
     if (!more) {
@@ -139,7 +140,7 @@ static int merge_order_launches(struct trace_data *d)
 
 static uint64_t merge_chunk_key(uint32_t plan, uint32_t rank, uint32_t number)
 {
-    return (uint64_t)plan << 48 | (uint64_t)(rank & 0xffff) << 32 | number;
+    return (uint64_t)plan << 40 | (uint64_t)(rank & 0xffff) << 24 | number;
 }
 
 static int merge_index_chunks(struct trace_data *d)
@@ -315,16 +316,19 @@ int data_merge(struct trace_data *d, const struct trace_part *parts, uint32_t ra
                const struct trace_run *run, char *error, size_t size)
 {
     int rc = merge_check_parts(parts, ranks, error, size);
+    struct align_launches launches = {0};
     *d = (struct trace_data){.run = run, .parts = parts, .ranks = ranks};
     if (rc)
         return rc;
     d->rank_node = calloc(ranks + 1, sizeof *d->rank_node);
     rc = d->rank_node ? align_clocks(d) : -ENOMEM;
+    rc = rc ? rc : align_find_launches(d, &launches);
     for (uint32_t r = 0; !rc && r < ranks; r++) {
         d->rank_node[r] = d->node_count;
-        rc = merge_add_rank(d, r);
+        rc = merge_add_rank(d, r, &launches);
         d->rank_node[r + 1] = d->node_count;
     }
+    free(launches.known);
     rc = rc ? rc : merge_index_leaves(d);
     rc = rc ? rc : merge_order_launches(d);
     rc = rc ? rc : merge_index_chunks(d);

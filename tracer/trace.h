@@ -46,8 +46,7 @@ struct trace_run {
     const struct trace_samples
         *gpu_clock; /* %globaltimer is `local`, this host's CLOCK_MONOTONIC `remote`;
                      * NULL: the tracks are on CLOCK_MONOTONIC already */
-    /* the launches are of this plan alone; NULL: of all that the communicator has. An event names
-     * its plan by four bits, so that those of a job with many plans mix */
+    /* the launches are of this plan alone; NULL: of all that the communicator has */
     const struct mk_plan *plan;
     const struct trace_metric *metrics;
     uint32_t metric_count;
