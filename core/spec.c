@@ -272,6 +272,23 @@ static int spec_read_eps(const char *word, struct mk_problem *q, char *error, si
     return 1;
 }
 
+/* Behind the names of the plan's own: the other options that the operator has. */
+static void spec_name_others(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct op_descriptor *op = op_of(q->op);
+    const struct spec_choice *c = spec_choices, *end = c + sizeof spec_choices / sizeof *c;
+    mk_append(error, size, "; besides them sms");
+    for (; c < end; c++)
+        if (c->set == spec_set_back    ? op->back_fp8
+            : c->set == spec_set_split ? op->causal
+                                       : !c->unrouted || op->limit)
+            mk_append(error, size, ", %s", c->name);
+    if (op->limit)
+        mk_append(error, size, ", %s, logical", op->limit->name);
+    if (op->epilogue)
+        mk_append(error, size, ", epilogue, eps");
+}
+
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
     static int (*const reads[])(const char *, struct mk_problem *, char *, size_t) = {
@@ -285,7 +302,9 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
         int result = 0;
         for (size_t i = 0; i < sizeof reads / sizeof *reads && !result; i++)
             result = reads[i](word, q, error, size);
-        result = result ? result : tuning_read_word(word, q->op, &q->tuning, error, size);
+        if (!result && (result = tuning_read_word(word, q->op, &q->tuning, error, size)) &&
+            tuning_knob_of(word, strcspn(word, "=")) < 0)
+            spec_name_others(q, error, size);
         if (result < 0)
             return result;
     }

@@ -398,7 +398,9 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
         {{.op = MK_OP_AG_GEMM, .shape = {64, 60, 64}}, "60"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .deterministic = 3}, "deterministic is 3"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tyle=1x2"},
-         "'tyle=1x2' is no option of a plan"},
+         "'tyle=1x2' is no option of a plan; they are tile, roles, chunk-rows, slices, pieces, "
+         "pace, "
+         "fanout, shots, split-k; besides them sms, engine, dtype, epilogue, eps"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8,8 tile=x"},
          "'tile=x' is not valid"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "roles=2+2+1+0"},

@@ -1,5 +1,8 @@
 """Gradients of the Python package's operators, on PyTorch's CPU tensors: those of float32 references, eager, checkpointed and compiled;
 what has no gradient is refused with a sentence."""
+import os
+import tempfile
+
 import torch
 import torch.distributed as dist
 from torch.utils.checkpoint import checkpoint
@@ -74,7 +77,7 @@ def products_are_right(comm):
 
 
 def main_gradients_are_right(comm):
-    """A weight's fp32 main_grad takes two steps of each product, nearer than bf16 gradients are; it gets no .grad. A compiled program makes .grad."""
+    """A weight's main_grad takes two steps of each product, one of fp32 nearer than bf16 gradients are; it gets no .grad. A compiled program makes .grad."""
     W, r = comm.world, comm.rank
     for name in ("ag_gemm", "gemm_rs", "gemm_ar"):
         op, rows = getattr(mkernel, name), 24 if name == "ag_gemm" else 24 * W
@@ -88,6 +91,14 @@ def main_gradients_are_right(comm):
             wanted = 0.5 + 2 * every_b[r].grad
             assert leaf.grad is None
             assert (main_of(leaf.main_grad) - wanted).norm() < 1e-5 * wanted.norm()
+            leaf.main_grad = torch.full(leaf.shape, 0.5, dtype=torch.bfloat16)
+            op(a, matrix).sum().backward()
+            assert leaf.grad is None
+            near(main_of(leaf.main_grad), 0.5 + every_b[r].grad)
+            for main, sentence in ((torch.zeros(8, 72), "a main_grad is [8, 72], and a parameter's"), (torch.zeros(leaf.shape).double(), "a main_grad is of torch.float64")):
+                leaf.main_grad = main
+                refuses(sentence, op, a, matrix)
+            leaf.main_grad = torch.zeros(leaf.shape)
         compiled = torch.compile(lambda a, w: op(a, w.t()), fullgraph=True, backend="aot_eager")
         compiled(a, leaf).sum().backward()
         near(leaf.grad.t(), every_b[r].grad)
@@ -132,6 +143,45 @@ def step(layer, forward, x):
     return [x.grad, *[p.grad for p in layer.parameters()]]
 
 
+def autocast_is_right(comm):
+    """Under autocast products and attention take fp32, as PyTorch's do: results are of its type, gradients fp32. What only moves converts nothing."""
+    a, b = torch.randn(24, 72), torch.randn(72, 40)
+    every_a, every_b = everybody(a), everybody(b)
+    sum(x.sum() for x in products("ag_gemm", every_a, every_b)).backward()
+    calls = (mkernel.ag_gemm, torch.compile(mkernel.ag_gemm, fullgraph=True, backend="aot_eager"))
+    for call in calls:
+        x, w = a.clone().requires_grad_(), b.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            c = call(x, w)
+        near(c.detach(), products("ag_gemm", every_a, every_b)[comm.rank].detach())
+        c.sum().backward()
+        for got, of in ((x, every_a), (w, every_b)):
+            assert got.grad.dtype is torch.float32
+            torch_ranks.near(got.grad, of[comm.rank].grad, 0.01)
+    q = torch.randn(1, 16, 2, 64)
+    with torch.autocast("cpu", torch.float16):
+        assert mkernel.gemm_rs(a, b).dtype is torch.float16
+    with torch.autocast("cpu", torch.bfloat16):
+        assert mkernel.gemm_ar(a.half(), b).dtype is mkernel.ring_attention(q, q, q)[0].dtype is torch.bfloat16
+        refuses("A is of torch.float32, and should be of torch.bfloat16 or torch.float16", mkernel.all_gather, a)
+        with torch.autocast("cpu", enabled=False):
+            refuses("A is of torch.float32, and should be of torch.bfloat16 or torch.float16", mkernel.ag_gemm, a, b)
+
+
+def a_step_is_traced(layer, x):
+    """A trace of a training step has the launches of both ways."""
+    path = os.path.join(tempfile.gettempdir(), f"mkernel-step-{os.environ['MASTER_PORT']}.db")
+    try:
+        with mkernel.trace(path):
+            step(layer, layer, x)
+        if dist.get_rank() == 0:
+            of = mkernel.frame(path, "SELECT plan.op, count(*) AS launches FROM launch JOIN plan ON plan.id = launch.plan GROUP BY plan.op ORDER BY plan.op")
+            assert list(zip(of["op"], of["launches"])) == [("ag_gemm", 2), ("all_gather", 2), ("gemm_rs", 2)], of
+    finally:
+        if dist.get_rank() == 0 and os.path.exists(path):
+            os.remove(path)
+
+
 def training_is_right(comm):
     torch.use_deterministic_algorithms(True)
     layer, x = Layer(64, 128, comm.world), bf16(32, 64)
@@ -166,6 +216,8 @@ def training_is_right(comm):
         step(layer, layer, x)
     counted = counter.get_flop_counts()["Global"]
     assert {of: counted[getattr(torch.ops.mkernel, of)] for of in ("ag_gemm", "gemm_rs")} == dict.fromkeys(("ag_gemm", "gemm_rs"), 2 * 2 * rows * inner * 64), counted
+
+    a_step_is_traced(layer, x)
 
     # [S/W, B, D], and that compiled in one graph.
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
@@ -216,11 +268,12 @@ def what_has_no_gradient_says_so(comm):
 
 @scene
 def gradients(also=""):
-    comm = start()
+    comm = start(trace_events=1 << 12)
     products_are_right(comm)
     main_gradients_are_right(comm)
     moves_are_right(comm)
     if also:
+        autocast_is_right(comm)
         training_is_right(comm)
         what_has_no_gradient_says_so(comm)
     end(comm)

@@ -555,6 +555,9 @@ def refusals():
     e = refuses("the next N that works is 48", mkernel.ag_gemm, a, b[:, :44].copy())  # the library's own
     assert e.errno == 22 and isinstance(e, ValueError) and isinstance(e, mkernel.Error)
     refuses("'tyle=1' is no option of a plan", mkernel.ag_gemm, a, b, options="tyle=1")
+    ids = numpy.zeros((32, 2), numpy.uint32)
+    refuses("besides them sms, engine, dtype, overflow, tokens, capacity, logical", mkernel.moe_dispatch, a, ids, experts=4, options="tyle=1")
+    refuses("experts=four: it is a number, as in experts=64", comm.launch, "moe_dispatch", (a, ids), options="experts=four")
     refuses("open the communicator with heap_bytes of at least", mkernel.all_gather, numpy.zeros((4096, 512), numpy.uint16))
     refuses("each dimension is 1 at least", mkernel.empty, (0, 8))
     refuses("are free; open it with more heap_bytes", mkernel.empty, (1 << 20,))
@@ -610,8 +613,8 @@ def caching():
 
 @scene
 def churn():
-    """300 shapes that are more than the heap has room for, then 300 that are more plans than are kept."""
-    comm = mkernel.init(timeout_ns=MINUTE, heap_bytes=1 << 20)
+    """300 shapes that are more than the heap has room for, then 300 that are more plans than are kept. A trace tells them apart."""
+    comm = mkernel.init(timeout_ns=MINUTE, heap_bytes=1 << 20, trace_events=256)
     rng, room = numpy.random.default_rng(comm.rank), 1 << 20
     b, first, taken = bf16(rng, 64, 16), None, 0
     for rows in range(1, 301):
@@ -635,6 +638,14 @@ def churn():
         elif columns % 400 == 0:  # used again and again: it stays
             assert (mkernel.ag_gemm(a, used) == kept).all() and oldest in comm.plans
     assert len(comm.plans) == 256 and comm.plans[-1].shape == (2, 2400, 64)
+    columns = (8 * 290, 8 * 274, 8 * 258, 8 * 290)  # their plans' numbers have the same low bits
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "churn.db")
+        with mkernel.trace(path):
+            for n in columns:
+                mkernel.ag_gemm(a, bf16(rng, 64, n))
+        if comm.rank == 0:
+            assert list(mkernel.frame(path, "SELECT plan.n FROM launch JOIN plan ON plan.id = launch.plan ORDER BY launch.id")["n"]) == list(columns)
     comm.close()
 
 

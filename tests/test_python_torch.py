@@ -387,6 +387,7 @@ def refusals():
     refuses("A is of torch.float32, and should be of torch.bfloat16", mkernel.ag_gemm, a.float(), b)
     refuses("B is of torch.float16, and should be of torch.bfloat16", mkernel.ag_gemm, a, b.half())
     refuses("B is a ndarray; all arguments are torch's arrays", comm.launch, "ag_gemm", (a, b.float().numpy()))
+    refuses("A is on meta, and the communicator on cpu", mkernel.ag_gemm, a.to("meta"), b)
     refuses("B is on meta, and the communicator on cpu", comm.launch, "ag_gemm", (a, b.to("meta").t().contiguous().t()))
     refuses("should be [16, 48] of torch.bfloat16", mkernel.ag_gemm, a, b, torch.empty(16, 40, dtype=torch.bfloat16))
     refuses("written in place", mkernel.ag_gemm, a, b, torch.empty(48, 16, dtype=torch.bfloat16).t())

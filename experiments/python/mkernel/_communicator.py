@@ -166,12 +166,13 @@ class Communicator:
         arrays = self._arrays
         self._check()
         of = _shapes.typed(of, arrays, inputs)
-        for (name, word, _), x in zip(of.inputs, inputs):
+        for i, ((name, word, _), x) in enumerate(zip(of.inputs, inputs)):
             if not arrays.is_array(x):
                 raise Refused(f"{of.name}: {name} is a {type(x).__name__}; all arguments are {arrays.NAME}'s arrays")
             if not arrays.type_is(x, word):
                 half = f": there are no kernels for fp16, convert by {name}.to(torch.bfloat16)" if word == "bf16" and not of.half and str(x.dtype) == "torch.float16" else ""
-                raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {arrays.types_of(word)}{half}")
+                wanted = [word, "fp16"] if of.half and i == 0 else [word]  # the first says which, and is neither
+                raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {' or '.join(map(arrays.types_of, wanted))}{half}")
             if arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is on {arrays.place(x)}, and the communicator on {self.device}")
         expert_map, options = _experts.taken(options)

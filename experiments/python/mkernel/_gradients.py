@@ -2,8 +2,8 @@
 
 The loss is the sum over the ranks of what each makes of its own results. Of a result that all ranks have alike, gemm_ar's, they
 all make the same, which counts once: its gradient is alike on all ranks, too. Rows of other ranks are gathered anew for the
-gradient of a B: kept since the forward they would take W times the memory of A. A parameter with a `main_grad` of fp32 has its gradients
-added there, in fp32, and no .grad, as Megatron has it.
+gradient of a B: kept since the forward they would take W times the memory of A. A parameter with a `main_grad` of fp32 or bf16 has its
+gradients, fp32 sums, added there, and no .grad, as Megatron has it.
 """
 from __future__ import annotations
 
@@ -47,6 +47,19 @@ def _mains_of(b, swapped: bool) -> list:
     if main is None or not swapped or whole.shape != b.shape[::-1] or whole.stride() != b.stride()[::-1]:
         return []
     return main if isinstance(main, list) else [main]
+
+
+_MAIN = (torch.float32, torch.bfloat16)
+
+
+def _checked_mains(name: str, b, swapped: bool) -> list:
+    mains, (rows, columns) = _mains_of(b, swapped), b.shape[::-1] if swapped else b.shape
+    for main in mains:
+        if main.dtype not in _MAIN:
+            raise Refused(f"mkernel.{name}: a main_grad is of {main.dtype}, and should be of {' or '.join(map(str, _MAIN))}")
+        if main.ndim != 2 or main.shape[1] != columns or sum(map(len, mains)) != rows:
+            raise Refused(f"mkernel.{name}: a main_grad is {list(main.shape)}, and a parameter's {[rows, columns]}" + " in all" * (len(mains) > 1))
+    return mains
 
 
 def _ag_gemm(of, gradient):
@@ -97,7 +110,7 @@ def register(library, name: str, tensors: int, forward, runner):
             a, b = inputs[:2]
             ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None)
             ctx.swapped = b.stride(0) == 1 and b.stride(1) != 1
-            ctx.mains = [x for x in _mains_of(b, ctx.swapped) if x.dtype is torch.float32] if ctx.needs_input_grad[1] else []
+            ctx.mains = _checked_mains(name, b, ctx.swapped) if ctx.needs_input_grad[1] else []
 
     def backward(ctx, gradient):
         if torch.is_grad_enabled():

@@ -163,6 +163,9 @@ def said(op: Operator, options: str):
     if not unsaid:
         return {}, options
     words = [word.partition("=") for word in options.split()]
+    for name, _, value in words:
+        if name in unsaid and not value.isdecimal():
+            raise Refused(f"{op.name}: {name}={value}: it is a number, as in {name}=64")
     numbers = {unsaid[name]: int(value) for name, _, value in words if name in unsaid}
     for name, letter in unsaid.items():
         if letter not in numbers:

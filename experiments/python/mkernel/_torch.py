@@ -221,11 +221,22 @@ def _of_handle(handle: int):
 _INTEGERS = {name: tuple(i for i, (_, word, _) in enumerate(of.inputs) if word == "uint32") for name, of in _shapes.OPERATORS.items()}
 
 
+# What autocast converts: the 16-bit factors of products and of attention, and what is added to these. What only moves stays as it is.
+_FACTORS = {name: tuple(i for i, (_, word, _) in enumerate(of.inputs) if word == "bf16") if of.matrices or of.causal else () for name, of in _shapes.OPERATORS.items()}
+
+
+def _autocast(op, inputs):
+    to = torch.get_autocast_dtype(inputs[0].device.type)
+    return tuple(x.to(to) if i in _FACTORS[op] and is_array(x) and x.dtype in (torch.float32, torch.float16, torch.bfloat16) else x for i, x in enumerate(inputs))
+
+
 def launch(comm, op, inputs, outputs, causal, deterministic, options):
     """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
     deterministic = int(deterministic)
+    if inputs[0].device.type in ("cpu", "cuda") and torch.is_autocast_enabled(inputs[0].device.type):
+        inputs = _autocast(op, inputs)
     for i in _INTEGERS[op]:
-        if inputs[i].dtype is torch.int64:
+        if getattr(inputs[i], "dtype", None) is torch.int64:
             inputs = (*inputs[:i], inputs[i].to(torch.int32), *inputs[i + 1 :])
     if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and not _is_profiled():
         grad, wanted = torch.is_grad_enabled(), False
