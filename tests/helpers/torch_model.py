@@ -60,12 +60,12 @@ class Model(torch.nn.Module):
         super().__init__()
         self.embed = torch.nn.Embedding(WORDS, H)
         self.layers = torch.nn.ModuleList([Layer(bias, counts) for _ in range(layers)])
-        self.norm, self.head, self.checkpointed = Norm(H), torch.nn.Linear(H, WORDS, bias=False), False
+        self.norm, self.head, self.checkpointed = Norm(H), torch.nn.Linear(H, WORDS, bias=False), ""
 
     def forward(self, ids):
         x = self.embed(ids)
         for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False) if self.checkpointed else layer(x)
+            x = checkpoint(layer, x, use_reentrant=self.checkpointed == "reentrant") if self.checkpointed else layer(x)
         return self.head(self.norm(x))
 
 

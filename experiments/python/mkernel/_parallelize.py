@@ -33,6 +33,15 @@ class Parallel:
         self.empty = False  # the model came on meta, and no weights have been loaded
         self.gates = False  # a block has one: in mode "decode", where all ranks have all rows, this rank's own communicator multiplies
         self.runs = {}  # name of a parameter -> the tensors that it is in the checkpoint that was loaded
+        self.graded = []  # of the modules around the layers that are being called: whether gradients are wanted. A reentrant checkpoint hides that from the layers
+
+    def begins(self, module, arguments):
+        if not torch.compiler.is_compiling():
+            self.graded.append(torch.is_grad_enabled())
+
+    def ends(self, module, arguments, result):
+        if not torch.compiler.is_compiling() and self.graded:
+            self.graded.pop()
 
     def enter(self, mode):
         self.mode = mode
@@ -155,7 +164,7 @@ class Row(torch.nn.Linear):
         exact = torch.are_deterministic_algorithms_enabled()
         rows = x.reshape(-1, x.shape[-1])
         lead = (*x.shape[:-2], x.shape[-2] // of.comm.world) if of.mode == "sequence" else x.shape[:-1]
-        if of.norms and self.bias is None and _pending.may_wait():
+        if of.norms and self.bias is None and not any(of.graded) and _pending.may_wait():
             return _pending.Pending(of, rows, self.weight.detach(), lead)
         if of.mode == "sequence":
             y = operators.gemm_rs(rows, self.weight.t(), deterministic=exact, comm=of.comm)
@@ -345,6 +354,10 @@ def parallelize(model, comm, mode, plan):
     of.enter(mode)
     layers[0].register_forward_pre_hook(_layers_begin, with_kwargs=True)
     layers[-1].register_forward_hook(_layers_end)
+    for name, module in model.named_modules():
+        if module is not layers and any(x is layers for x in module.modules()):
+            module.register_forward_pre_hook(of.begins)
+            module.register_forward_hook(of.ends, always_call=True)
     model.register_forward_hook(_pending.settle)
     model.mkernel_of = layers[0].mkernel_of = layers[-1].mkernel_of = of
     return model
