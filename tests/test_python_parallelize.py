@@ -436,7 +436,8 @@ def of_transformers():
             near(x, wanted[name], 0.03)
         model.gradient_checkpointing_disable()
     with torch.no_grad():
-        prompt = model.eval()(ids, use_cache=True)
+        prompt = model.eval()(ids, use_cache=True, output_hidden_states=True)
+        assert [(type(x), x.shape[1]) for x in prompt.hidden_states] == [(torch.Tensor, n) for n in (3, 3, 6)]  # parts, and no sum that waits
         mkernel.parallel_mode(model, "decode")
         near(model(ids[:, :1], past_key_values=prompt.past_key_values).logits, whole(torch.cat([ids, ids[:, :1]], 1)).logits[:, -1:], 0.03)
     words = model.generate(ids, max_new_tokens=4, do_sample=False, eos_token_id=-1)
