@@ -1,16 +1,16 @@
 /* MoE dispatch+GEMM: C = the tokens of each expert * its B, as one schedule for every executor.
  *
- *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts: see
- *                                       core/roles/moe_dispatch.h
- *   B_r [E/W, H, I]                     of the experts of a rank
- *   C_r [rows, I]                       of its experts one after the other, each beginning at a
- *                                       multiple of tile_m
- *   rows_r [E/W, 2] uint32_t            first row and number of rows of each
- *
- *   intra_comm, inter_send   as in core/roles/moe_dispatch.h, where the minimum of bytes is derived
- *   compute                  tiles of an expert start when their rows are in; all experts' rows of
- *                            this rank's own tokens come first, then those of its node's others,
- *                            then those of other nodes, in slices */
+ * Operands
+ *   X_r, ids_r, count_r      those of core/roles/moe_dispatch.h; rows_r [E/W, 2] are its counts_r
+ *   B_r [E/W, H, I]          of the experts of a rank
+ *   C_r [rows, I]            of these, one after the other, each from a multiple of tile_m on
+ * Roles
+ *   intra_comm, inter_send   as there
+ *   compute                  tiles of an expert start when their rows are in: of all experts first
+ *                            rows of this rank's own tokens, then those of its node's other ranks,
+ *                            then those of other nodes, in slices
+ * Bytes moved, buffer reuse, deadlock freedom and flags
+ *   Those of dispatch, which derives the least of bytes. Tiles wait for rows, nobody for tiles. */
 #pragma once
 
 #include "core/roles/moe_dispatch.h"
