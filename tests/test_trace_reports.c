@@ -337,11 +337,17 @@ static void scale_launches(double least, double most)
  * sweep's results. In a copy, in memory. */
 static void test_noise(void **state)
 {
-    static const char *const told[] = {"ideal / slowest rank 56.7 %\n  51.5 to 63.0 % over 3"},
-                             *const silent[] = {"ideal 170 ns (if nothing ever waited)\n  their "
-                                                "ratio says nothing, as launches differ by more: "
-                                                "225 ns to 420 ns over 3 launches\n"},
-                             *const one_unit[] = {"slowest rank 20.0 us, ideal 0.2 us"};
+    static const char *const
+        told[] = {"ideal / slowest rank 56.7 %\n  51.5 to 63.0 % over 3"},
+        *const silent[] = {"ideal 170 ns (if nothing ever waited)\n  their "
+                           "ratio says nothing, as launches differ by more: "
+                           "225 ns to 420 ns over 3 launches\n"},
+        *const one_unit[] = {"slowest rank 20.0 us, ideal 0.2 us"},
+        *const plans[] = {
+            "ag_gemm 512,64,64 and 1 other plan: measured",
+            "launches by plan                      count       total      median       ideal\n"
+            "  ag_gemm 512,64,64                       2     40.0 us     20.0 us      170 ns\n"
+            "  gemm_rs 8,8,8                           1     20.0 us     20.0 us      170 ns\n"};
     sqlite3 *stored = db;
     assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
     sqlite3_backup *copy = sqlite3_backup_init(db, "main", stored, "main");
@@ -370,6 +376,16 @@ static void test_noise(void **state)
     sqlite3_exec(db, "UPDATE launch_rank SET end = start + 20000", NULL, NULL, NULL);
     text = report(0);
     assert_lines(text, one_unit, 1, 50);
+    assert_null(strstr(text, "launches by plan"));
+    free(text);
+    sqlite3_exec(
+        db,
+        "INSERT INTO plan SELECT 2, 'gemm_rs', '8,8,8', m, n, k, tile_m, tile_n, chunk_rows, "
+        "pieces, compute, intra_comm, inter_send, inter_reduce, deterministic, tiles, chunks, "
+        "flag_base, flags FROM plan; UPDATE launch SET plan = 2 WHERE id = 3",
+        NULL, NULL, NULL);
+    text = report(0);
+    assert_lines(text, plans, 2, 50);
     free(text);
     sqlite3_close(db);
     db = stored;

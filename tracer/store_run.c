@@ -82,10 +82,18 @@ static void store_run_options(struct insert *in, const struct trace_plan *p)
     }
 }
 
+/* The plan that the run is called after: that of the first launch, else the first; NULL: none. */
+static const struct trace_plan *store_run_plan(const struct trace_data *d)
+{
+    const struct trace_plan *plan = d->launch_count ? data_launch_plan(d, 0, 1) : NULL;
+    return plan ? plan : d->parts[0].plan_count ? &d->parts[0].plans[0] : NULL;
+}
+
 static void store_one_run(struct insert *in, const struct trace_data *d)
 {
     const struct trace_run *u = d->run;
     const struct trace_part *p = &d->parts[0];
+    const struct trace_plan *plan = store_run_plan(d);
     char shape[96] = "", started[32] = "";
     time_t now = time(NULL);
     struct tm utc;
@@ -95,10 +103,10 @@ static void store_one_run(struct insert *in, const struct trace_data *d)
     insert_integer(in, 1);
     insert_text(in, u->source ? u->source : "measured");
     insert_text(in, u->executor ? u->executor : "host");
-    insert_text(in, p->plan_count ? plan_op_name(p->plans[0].op) : "none");
-    insert_text(in, u->shape        ? u->shape
-                    : p->plan_count ? store_run_shape_of(&p->plans[0], shape, sizeof shape)
-                                    : "");
+    insert_text(in, plan ? plan_op_name(plan->op) : "none");
+    insert_text(in, u->shape ? u->shape
+                    : plan   ? store_run_shape_of(plan, shape, sizeof shape)
+                             : "");
     store_run_insert_word(in, u->fabric);
     store_run_insert_word(in, u->nic);
     INSERT_INTEGERS(in, p->topo.nodes, p->topo.gpus, u->seed ? *u->seed : INSERT_NULL);

@@ -1,7 +1,9 @@
 -- The lines of `mkernel trace summary`, statement by statement: a row is a line. Beside SQLite's functions there are those of
 -- trace_summary.c: time_of(ns[, like]), bytes_of(bytes), s_of(count) for "s" or "", bar_of(compute only, both, comm only).
 
-SELECT printf('%s %s: %s, %s executor%s, %d node%s x %d rank%s%s', op, shape, source, executor, ', engine ' || engine, nodes,
+SELECT printf('%s %s%s: %s, %s executor%s, %d node%s x %d rank%s%s', op, shape,
+              (SELECT printf(' and %d other plan%s', more, s_of(more)) FROM (SELECT count(DISTINCT plan) - 1 AS more FROM launch) WHERE more > 0),
+              source, executor, ', engine ' || engine, nodes,
               s_of(nodes), gpus, s_of(gpus), ', ' || nullif(fabric, '') || coalesce(' on ' || nullif(nic, ''), ''))
 FROM (SELECT *, CASE source WHEN 'measured' THEN (SELECT group_concat(DISTINCT unit) FROM metric WHERE name GLOB 'plan *: engine') END
       AS engine FROM run);
@@ -25,6 +27,14 @@ FROM (SELECT max(value) FILTER (WHERE place = 100) AS ns, max(value) FILTER (WHE
              max(value) FILTER (WHERE place = 102) AS share, max(value) FILTER (WHERE place = 103) AS whole,
              max(value) FILTER (WHERE place = 104) AS longest FROM figures WHERE section = 'launch'), launch_spread
 WHERE ns IS NOT NULL;
+
+-- Of several plans, as of a training step, each with the slowest ranks' time.
+SELECT '
+launches by plan                      count       total      median       ideal' FROM (SELECT count(DISTINCT plan) AS plans FROM launch) WHERE plans > 1;
+SELECT printf('  %-32s  %7d  %10s  %10s  %10s', op || ' ' || shape, count, time_of(total), time_of(slowest_ns), time_of(ideal_ns))
+FROM (SELECT *, row_number() OVER (PARTITION BY plan ORDER BY slowest_ns) AS place, count(*) OVER (PARTITION BY plan) AS count,
+             sum(slowest_ns) OVER (PARTITION BY plan) AS total FROM launches) l JOIN plan p ON p.id = l.plan
+WHERE place = count / 2 + 1 AND (SELECT count(DISTINCT plan) FROM launch) > 1 ORDER BY total DESC LIMIT 20;
 
 SELECT '
 overlap, % of launch time' || CASE WHEN count(*) > 8 THEN ' (ranks with the most exposed communication)' ELSE '' END || '
