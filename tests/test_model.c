@@ -354,7 +354,7 @@ static void both_forms_say(const struct mk_problem *q, double near)
 {
     struct mk_plan p;
     struct timed_result r;
-    char error[256], text[PROBLEM_TEXT];
+    char error[256], text[OP_PROBLEM_TEXT];
     if (plan_build(&p, q, 0, 0, error, sizeof error))
         fail_msg("%s", error);
     struct timed_config c = {.plan = &p, .machine = machine_default(), .launches = 1, .seed = 1};
@@ -363,7 +363,7 @@ static void both_forms_say(const struct mk_problem *q, double near)
     double quick = time_of(machine_default(), &p);
     if (quick < (1 - near) * (double)r.ns || quick > (1 + near) * (double)r.ns)
         fail_msg("%s %s, %u x %u ranks: %.0f ns by the quick form, %llu by events",
-                 plan_op_name(q->op), problem_text(q, text), q->topo.nodes, q->topo.gpus, quick,
+                 plan_op_name(q->op), op_problem_text(q, text), q->topo.nodes, q->topo.gpus, quick,
                  (unsigned long long)r.ns);
 }
 

@@ -177,6 +177,8 @@ def a_step_is_traced(layer, x):
         if dist.get_rank() == 0:
             of = mkernel.frame(path, "SELECT plan.op, count(*) AS launches FROM launch JOIN plan ON plan.id = launch.plan GROUP BY plan.op ORDER BY plan.op")
             assert list(zip(of["op"], of["launches"])) == [("ag_gemm", 2), ("all_gather", 2), ("gemm_rs", 2)], of
+            of = mkernel.frame(path, "SELECT DISTINCT plan.shape FROM launch JOIN plan ON plan.id = launch.plan WHERE plan.op = 'all_gather'")
+            assert list(of["shape"]) == [f"{32 * dist.get_world_size()},64"], of
     finally:
         if dist.get_rank() == 0 and os.path.exists(path):
             os.remove(path)

@@ -213,7 +213,8 @@ static int blob_parse_plan(struct trace_plan *out, struct reader *r)
             return -EPROTO;
     if (out->op >= MK_OPS || !out->id || out->id > COMM_MOST_PLAN_IDS || out->m > INT64_MAX ||
         out->n > INT64_MAX || out->k > INT64_MAX || out->nvlink_bytes > INT64_MAX ||
-        out->network_bytes > INT64_MAX || out->flag_base > UINT32_MAX - out->flag_count)
+        out->network_bytes > INT64_MAX || out->flag_base > UINT32_MAX - out->flag_count ||
+        !blob_good_text(out->shape, sizeof out->shape))
         return -EPROTO;
     if (has_tiles && !(out->tiles = blob_take(r, out->tile_count, sizeof *out->tiles)))
         return -EPROTO;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/comm.h"
+#include "core/ops/op.h"
 
 /* The kernel's random number of this boot: ranks that read the same one run on one clock. Left zero
  * where unreadable. */
@@ -78,6 +79,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .chunks = chunk,
         .flags = flag,
     };
+    op_problem_text(q, out->shape);
     plan_work(plan, &out->flop, &out->nvlink_bytes, &out->network_bytes);
     out->memory_bytes = plan_memory_bytes(plan);
     return 0;

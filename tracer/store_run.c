@@ -26,6 +26,8 @@ static void store_run_insert_word(struct insert *in, const char *text) /* "": no
 
 static const char *store_run_shape_of(const struct trace_plan *p, char *text, size_t size)
 {
+    if (*p->shape)
+        return p->shape;
     snprintf(text, size, "%lu,%lu,%lu", p->m, p->n, p->k);
     return text;
 }

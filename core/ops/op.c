@@ -1,5 +1,6 @@
 /* The table of operators: who has a problem, or an operator's number, asks here what its descriptor
  * says. Nothing that a descriptor leads to calls this file. */
+#include "core/epilogue.h"
 #include "core/ops/op.h"
 #include "core/ops/gemm.h"
 
@@ -51,6 +52,25 @@ uint32_t op_numbers(const struct mk_problem *q, uint64_t numbers[OP_DIMENSIONS])
     for (uint32_t i = 0; i < count; i++)
         numbers[i] = op_number_at(q, shape->dimensions[i].offset);
     return count;
+}
+
+const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEXT])
+{
+    uint64_t numbers[OP_DIMENSIONS];
+    uint32_t count = op_numbers(q, numbers);
+    char words[EPILOGUE_TEXT];
+    text[0] = '\0';
+    for (uint32_t i = 0; i < count; i++)
+        mk_append(text, OP_PROBLEM_TEXT, "%s%lu", i ? "," : "", numbers[i]);
+    if (plan_dtype(q))
+        mk_append(text, OP_PROBLEM_TEXT, " %s", plan_dtypes[plan_dtype(q)]);
+    if (q->back_fp8)
+        mk_append(text, OP_PROBLEM_TEXT, " back %s", plan_backs[1]);
+    if (q->epilogue)
+        mk_append(text, OP_PROBLEM_TEXT, " %s", epilogue_text(q->epilogue, words));
+    if (op_of(q->op)->causal && q->attention.causal)
+        mk_append(text, OP_PROBLEM_TEXT, " causal%s", q->attention.contiguous ? " contiguous" : "");
+    return text;
 }
 
 void op_set_numbers(struct mk_problem *q, const uint64_t numbers[OP_DIMENSIONS])

@@ -316,6 +316,11 @@ uint32_t op_numbers(const struct mk_problem *problem, uint64_t numbers[OP_DIMENS
 void op_set_numbers(struct mk_problem *problem, const uint64_t numbers[OP_DIMENSIONS]);
 uint32_t op_dimensions(const struct op_shape *shape);
 
+/* The numbers and what else makes the problem, as on the command line: "1,512,4,2,64 causal".
+ * Returns `text`. */
+#define OP_PROBLEM_TEXT 160
+const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEXT]);
+
 /* Its limit (struct op_limit); 0 of an operator without one. */
 uint64_t op_limit_of(const struct mk_problem *problem);
 void op_set_limit(struct mk_problem *problem, uint64_t limit);

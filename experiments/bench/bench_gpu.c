@@ -335,7 +335,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     struct bench_gpu_row rows[RUN_SHAPES] = {{.flop = 0}};
     struct mk_config config;
     uint32_t done = 0, wrong = 0;
-    char shape[PROBLEM_TEXT];
+    char shape[OP_PROBLEM_TEXT];
     const char *path;
     run_configure(job, &config);
     if (job->options.shapes) /* room for the plans of all of them */
@@ -367,7 +367,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     for (uint32_t i = 0; i < done && job->options.why && !result; i++)
         if (!rows[i].why.there)
             result = mk_fail(-EIO, sentence, size, "where the time of %s goes is not known: %s",
-                             problem_text(&rows[i].problem, shape), rows[i].why.error);
+                             op_problem_text(&rows[i].problem, shape), rows[i].why.error);
     for (uint32_t i = 0; i < RUN_SHAPES; i++)
         free(rows[i].samples);
     if (result)

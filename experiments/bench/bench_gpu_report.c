@@ -208,7 +208,7 @@ static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row 
 /* A paragraph for each row. */
 static void bench_gpu_report_print_why(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
 {
-    char text[PROBLEM_TEXT], effic[32];
+    char text[OP_PROBLEM_TEXT], effic[32];
     double v[VALUES];
     fprintf(out,
             "where the time goes: of the compute CTAs of the slowest rank, in the median of a few "
@@ -221,14 +221,14 @@ static void bench_gpu_report_print_why(FILE *out, const struct bench_gpu_row *ro
         if (!isnan(v[EFFICIENCY]))
             snprintf(effic, sizeof effic, " at efficiency %.3f", v[EFFICIENCY]);
         why_print(out, &rows[r].why.parts,
-                  fprintf(out, "  %s%s, ", problem_text(&rows[r].problem, text), effic), 4);
+                  fprintf(out, "  %s%s, ", op_problem_text(&rows[r].problem, text), effic), 4);
     }
 }
 
 static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count,
                                         int why)
 {
-    char text[PROBLEM_TEXT], words[256];
+    char text[OP_PROBLEM_TEXT], words[256];
     double v[VALUES];
     const struct called *c;
     for (int i = 0; i < VALUES; i++)
@@ -255,7 +255,7 @@ static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *r
     for (uint32_t r = 0; r < count; r++)
         if (*rows[r].tuned)
             fprintf(out, "%s is tuned: %s; --tuning none takes the formula's plan\n",
-                    problem_text(&rows[r].problem, text), rows[r].tuned);
+                    op_problem_text(&rows[r].problem, text), rows[r].tuned);
     bench_gpu_report_print_legend(out, rows);
     if (why)
         bench_gpu_report_print_why(out, rows, count);

@@ -451,25 +451,6 @@ int problem_check_replicas(const struct problem_options *o, const struct mk_prob
                    o->replicas, q->moe.experts, world, world == 1 ? "" : "s", most);
 }
 
-const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
-{
-    uint64_t numbers[OP_DIMENSIONS];
-    uint32_t count = op_numbers(q, numbers);
-    char words[EPILOGUE_TEXT];
-    text[0] = '\0';
-    for (uint32_t i = 0; i < count; i++)
-        mk_append(text, PROBLEM_TEXT, "%s%lu", i ? "," : "", numbers[i]);
-    if (plan_dtype(q))
-        mk_append(text, PROBLEM_TEXT, " %s", plan_dtypes[plan_dtype(q)]);
-    if (q->back_fp8)
-        mk_append(text, PROBLEM_TEXT, " back %s", plan_backs[1]);
-    if (q->epilogue)
-        mk_append(text, PROBLEM_TEXT, " %s", epilogue_text(q->epilogue, words));
-    if (op_of(q->op)->causal && q->attention.causal)
-        mk_append(text, PROBLEM_TEXT, " causal%s", q->attention.contiguous ? " contiguous" : "");
-    return text;
-}
-
 const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP_TEXT])
 {
     double bytes = (double)plan->heap_bytes;

@@ -71,9 +71,5 @@ int problem_check_replicas(const struct problem_options *o, const struct mk_prob
 #define PROBLEM_HEAP_TEXT 96
 const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP_TEXT]);
 
-/* The shape as on the command line, "1,512,4,2,64 causal". Returns `text`. */
-#define PROBLEM_TEXT 160
-const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT]);
-
 /* Whether a number of `q` is one of its operator's shape: &q->m, say. */
 int problem_has(const struct mk_problem *q, const uint64_t *number);

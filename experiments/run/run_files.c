@@ -84,7 +84,7 @@ static void run_files_fill_row(struct csv_table *row, const struct run_summary *
     const struct run_result *r = &s->ranks[s->slowest];
     uint64_t nvlink, network;
     double flop, time = s->right ? 1 : NAN; /* a wrong result has no time */
-    char shape[PROBLEM_TEXT], bits[24];
+    char shape[OP_PROBLEM_TEXT], bits[24];
     plan_work(&s->job->plan, &flop, &nvlink, &network);
     csv_row(row);
     csv_text(row, "op", plan_op_name(q->op));
@@ -101,7 +101,7 @@ static void run_files_fill_row(struct csv_table *row, const struct run_summary *
     csv_number(row, "blas_ms", "%.6f", r->blas_ms > 0 ? r->blas_ms * time : NAN);
     csv_number(row, "relative_error", "%.3e", check_error(&s->check));
     csv_whole(row, "wrong", s->check.wrong);
-    csv_text(row, "shape", problem_text(q, shape));
+    csv_text(row, "shape", op_problem_text(q, shape));
     bench_row_context(row, s->job, q, s->job->plan.tuned, s->fabric);
     csv_number(row, "flop", "%.0f", flop);
     csv_whole(row, "nvlink_bytes", nvlink);

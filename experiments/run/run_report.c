@@ -109,14 +109,14 @@ int run_print(const struct run_summary *s)
     const struct mk_problem *q = &s->job->plan.problem;
     uint64_t nvlink, network;
     double flop;
-    char shape[PROBLEM_TEXT];
+    char shape[OP_PROBLEM_TEXT];
     const struct run_options *o = &s->job->options;
     FILE *out = output_table(o->quiet, o->json, o->csv);
     if (!out)
         return 0;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
     fprintf(out, "op        %s  %s %s  %sseed %lu\n", plan_op_name(q->op),
-            op_of(q->op)->shape->heading, problem_text(q, shape), q->fp16 ? "" : "bf16, ",
+            op_of(q->op)->shape->heading, op_problem_text(q, shape), q->fp16 ? "" : "bf16, ",
             s->job->options.seed);
     fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes,
             q->topo.nodes > 1 ? "s" : "", q->topo.gpus, plan_execs[o->exec], *s->fabric ? ", " : "",

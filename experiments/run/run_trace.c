@@ -60,9 +60,9 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         {"launch_max", "ms", result->ms_max},
         {"relative_error", "", o->check ? check_error(&result->check) : 0},
     };
-    char shape[PROBLEM_TEXT];
+    char shape[OP_PROBLEM_TEXT];
     struct trace_run run = {
-        .shape = problem_text(&job->problem, shape),
+        .shape = op_problem_text(&job->problem, shape),
         .device = gpu ? gpu->name : NULL,
         .peak_flops = gpu ? gpu_peak_flops(gpu) : 0,
         .memory_bytes_per_s = gpu ? gpu->memory_rate : 0,

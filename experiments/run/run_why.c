@@ -51,11 +51,11 @@ static int run_why_join(struct mk_comm *comm, struct run_why *out)
 int run_why_end(struct mk_comm *comm, const struct run_job *job, const struct mk_plan *plan,
                 struct run_why *out)
 {
-    char shape[PROBLEM_TEXT], path[] = "/tmp/mkernel-why-XXXXXX";
+    char shape[OP_PROBLEM_TEXT], path[] = "/tmp/mkernel-why-XXXXXX";
     const struct trace_run run = {.executor = plan_execs[job->options.exec],
                                   .device = comm->device,
                                   .version = MK_VERSION,
-                                  .shape = problem_text(&plan->problem, shape),
+                                  .shape = op_problem_text(&plan->problem, shape),
                                   .plan = plan};
     *out = (struct run_why){.there = 0};
     int root = comm->topo.rank == 0, fd = root ? mkstemp(path) : -1, lost = root && fd < 0;

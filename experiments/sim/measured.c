@@ -245,11 +245,11 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
     uint32_t i = 0;
     int op = plan_op_by_name(measured_cell(h, cells, "op"));
     struct mk_problem q = {.op = (op < 0 ? 0 : op)};
-    char error[128], text[PROBLEM_TEXT];
+    char error[128], text[OP_PROBLEM_TEXT];
     if (measured_numbers(h, cells, &q, error, sizeof error))
         q.m = 0;
     snprintf(s.text, sizeof s.text, "%s %.100s %s %s %s %sx%s", measured_cell(h, cells, "op"),
-             problem_text(&q, text), measured_cell(h, cells, "causal"),
+             op_problem_text(&q, text), measured_cell(h, cells, "causal"),
              measured_cell(h, cells, "b_layout"), measured_cell(h, cells, "dtype"),
              measured_cell(h, cells, "nodes"), measured_cell(h, cells, "gpus"));
     while (i < *count && strcmp(shapes[i].text, s.text))

@@ -53,8 +53,8 @@ static int trace_options(sqlite3 *db, int64_t plan, const char *command, struct 
 }
 
 #define PLANS                                                                                      \
-    "SELECT p.id, p.op, CASE WHEN r.op = p.op THEN r.shape ELSE p.shape END, p.tile_m, p.tile_n, " \
-    "p.chunk_rows, p.pieces, p.compute, "                                                          \
+    "SELECT p.id, p.op, CASE (SELECT count(*) FROM plan) WHEN 1 THEN r.shape ELSE p.shape END, "   \
+    "p.tile_m, p.tile_n, p.chunk_rows, p.pieces, p.compute, "                                      \
     "p.intra_comm, p.inter_send, p.inter_reduce, p.deterministic, r.nodes, r.gpus, r.executor, "   \
     "coalesce(r.command, '') FROM plan p CROSS JOIN run r ORDER BY p.id"
 

@@ -22,7 +22,7 @@ struct sim_timed_run {
     const struct sim_timed *asked;
     struct mk_plan plan;
     struct timed_result result;
-    char shape[PROBLEM_TEXT];
+    char shape[OP_PROBLEM_TEXT];
     /* ns of a launch, of one that loses nothing, and of its products alone */
     double launch, ideal, products;
     char lost[400]; /* why there is no trace; empty: there is */
@@ -262,7 +262,7 @@ int sim_timed(const struct sim_timed *s, char *error, size_t size)
         free((void *)(uintptr_t)config.slow);
         return !rc ? STATUS_DONE : rc == -ENOMEM ? STATUS_FAILED : STATUS_USAGE;
     }
-    problem_text(&run->plan.problem, run->shape);
+    op_problem_text(&run->plan.problem, run->shape);
     if (s->trace) {
         config.trace_events = TRACE_EVENTS;
         config.finished = sim_timed_store;

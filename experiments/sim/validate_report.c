@@ -29,8 +29,9 @@ static const char *validate_figure(char text[16], const char *format, double val
 static void validate_print_shape(const struct validate_shape *s)
 {
     const struct mk_problem *q = &s->row->plan.problem;
-    char text[PROBLEM_TEXT], shape[PROBLEM_TEXT + 8], cluster[16], error[16], rank[16], right[16];
-    snprintf(shape, sizeof shape, "%s%s", problem_text(q, text),
+    char text[OP_PROBLEM_TEXT], shape[OP_PROBLEM_TEXT + 8], cluster[16], error[16], rank[16],
+        right[16];
+    snprintf(shape, sizeof shape, "%s%s", op_problem_text(q, text),
              q->attention.causal ? " causal" : "");
     snprintf(cluster, sizeof cluster, "%ux%u", q->topo.nodes, q->topo.gpus);
     validate_figure(error, "%+.1f", 100 * s->default_error);

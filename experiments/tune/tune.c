@@ -69,8 +69,9 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[OP_DIMENSIONS])
 
 static void tune_show_round(const struct tune *t, const char *what, uint64_t round, uint32_t count)
 {
-    char text[PROBLEM_TEXT];
-    pulse_says("%s, %s %lu, %u plans", problem_text(&t->shape.problem, text), what, round, count);
+    char text[OP_PROBLEM_TEXT];
+    pulse_says("%s, %s %lu, %u plans", op_problem_text(&t->shape.problem, text), what, round,
+               count);
 }
 
 /* Rounds of changing the best in one option, until that is no use. */
@@ -163,12 +164,12 @@ static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
     int apart = tune_is_apart(fastest, standing), result = 0, usable = !fastest->wrong;
     int within = !standing->wrong && (slower <= TUNE_WITHIN || !apart);
     uint32_t chosen = !standing->wrong && (slower <= TUNE_KEEPS || !apart) ? t->standing : best;
-    char words[256], text[PROBLEM_TEXT];
+    char words[256], text[OP_PROBLEM_TEXT];
     for (uint32_t i = 0; i < t->count; i++)
         if (t->plans[i].wrong && !o->wrong++)
             snprintf(o->first_wrong, sizeof o->first_wrong, "%s at %s",
                      tuning_words(&t->plans[i].asked, words, sizeof words),
-                     problem_text(&t->shape.problem, text));
+                     op_problem_text(&t->shape.problem, text));
     o->slow += !within;
     o->slowest = slower > o->slowest && apart ? slower : o->slowest;
     if (!job->options.verify && usable)

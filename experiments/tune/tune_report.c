@@ -103,9 +103,9 @@ static int tune_report_print_table(FILE *out, const struct tune *t, const uint32
 {
     const struct mk_problem *q = &t->shape.problem;
     uint32_t slower = 0;
-    char text[PROBLEM_TEXT];
-    fprintf(out, "%s %s, %u x %u ranks on %s: %u plans", plan_op_name(q->op), problem_text(q, text),
-            q->topo.nodes, q->topo.gpus, t->job->device, t->count);
+    char text[OP_PROBLEM_TEXT];
+    fprintf(out, "%s %s, %u x %u ranks on %s: %u plans", plan_op_name(q->op),
+            op_problem_text(q, text), q->topo.nodes, q->topo.gpus, t->job->device, t->count);
     if (t->unfit)
         fprintf(out, "; %u more do not fit (%s)", t->unfit, t->unfit_why);
     fprintf(out, "\n%10s %9s %9s %9s    plan\n", "ms", "min", "max", "of best");
