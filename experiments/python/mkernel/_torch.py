@@ -226,14 +226,17 @@ _FACTORS = {name: tuple(i for i, (_, word, _) in enumerate(of.inputs) if word ==
 
 
 def _autocast(op, inputs):
-    to = torch.get_autocast_dtype(inputs[0].device.type)
+    device = inputs[0].device.type
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
+        return inputs
+    to = torch.get_autocast_dtype(device)
     return tuple(x.to(to) if i in _FACTORS[op] and is_array(x) and x.dtype in (torch.float32, torch.float16, torch.bfloat16) else x for i, x in enumerate(inputs))
 
 
 def launch(comm, op, inputs, outputs, causal, deterministic, options):
     """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
     deterministic = int(deterministic)
-    if inputs[0].device.type in ("cpu", "cuda") and torch.is_autocast_enabled(inputs[0].device.type):
+    if torch._C._is_any_autocast_enabled():
         inputs = _autocast(op, inputs)
     for i in _INTEGERS[op]:
         if getattr(inputs[i], "dtype", None) is torch.int64:
