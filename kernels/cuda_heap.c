@@ -39,9 +39,13 @@ static int cuda_heap_make_by_ipc(struct mk_comm *comm, struct share *mine)
         heap->base = NULL;
         return cuda_heap_refuse(comm, -ENOMEM, "no GPU memory for the symmetric heap");
     }
+    if (comm->topo.gpus == 1) /* nobody maps it, and not every system shares memory (WSL2) */
+        return 0;
     return cudaIpcGetMemHandle(&mine->handle, heap->base) == cudaSuccess
                ? 0
-               : cuda_heap_refuse(comm, -EIO, "the symmetric heap cannot be shared");
+               : cuda_heap_refuse(comm, -EIO,
+                                  "the symmetric heap cannot be shared with other processes (WSL2 "
+                                  "cannot; a rank that is a node of its own need not: --gpus 1)");
 }
 
 static int cuda_heap_make_by_vmm(struct mk_comm *comm, struct share *mine, struct fd_pass *pass,

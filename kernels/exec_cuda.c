@@ -295,7 +295,11 @@ static void exec_cuda_fail_from_device(struct mk_comm *comm, cudaError_t error)
         f.op = x->last_plan->problem.op;
     stuck_say(x->report->stuck, f.detail, sizeof f.detail);
     size_t said = strlen(f.detail);
-    snprintf(f.detail + said, sizeof f.detail - said, "%s", cudaGetErrorString(error));
+    snprintf(f.detail + said, sizeof f.detail - said, "%s%s", cudaGetErrorString(error),
+             error != cudaErrorLaunchTimeout
+                 ? ""
+                 : "; a driver with a display on its GPU ends launches of several seconds: smaller "
+                   "ones fit, or the display on another GPU");
     comm_fail(comm, &f);
 }
 

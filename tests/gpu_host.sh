@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Everything on a host with Hopper GPUs, in one call: results, failures, and with `bench` the tables of docs/FIGURES.md. On other GPUs
 # of compute capability 8.0 and up what engine mma and the operators without an engine have, and no tables but theirs.
-# Usage: [ONLY=REGEX] [BUDGET=SECONDS] [GPUS=N] gpu_host.sh BUILD [bench]
+# Usage: [ONLY=REGEX] [BUDGET=SECONDS] [GPUS=N] [ENGINE=mma] gpu_host.sh BUILD [bench]
 #   ONLY: the checks and tables (bench_...) whose names it matches. BUDGET: ends in time for a host that is lent for so long: what
-#   has not begun or ended by then counts as skipped. GPUS: the first N of those that are there.
+#   has not begun or ended by then counts as skipped. GPUS: the first N of those that are there. ENGINE: all launches that name no engine
+#   once more, by that one, and nothing else; what it has not (a tile, an option) counts as skipped.
 # Speaks cmocka's lines, so that tests/run.sh counts it, and ends in "N passed, N failed, N skipped". Every command ends by itself.
 set -u
 build=$1 tests=$(dirname "$0")
@@ -12,7 +13,7 @@ gpus=$(nvidia-smi -L 2>/dev/null | grep -c 'H[12]00')
 here=. # names of what these GPUs can run
 if [ "$gpus" = 0 ]; then
     gpus=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -cE '^(8|9|[1-9][0-9])\.')
-    here='_mma|second_engine|^same_bits_as_the_emulation$|^mps_|^(all_gather|all_to_all|reduce_scatter)_|^((gemm_rs|gemm_ar|moe|layer)_)?ranks_share_a_gpu$|^(ag_gemm|gemm_rs|gemm_ar|moe|layer)_traced$|^a_rank_|^usable_'
+    here='_mma|second_engine|^same_bits_as_the_emulation$|^mps_|^slices_|^(all_gather|all_to_all|reduce_scatter)_|^((gemm_rs|gemm_ar|moe|layer)_)?ranks_share_a_gpu$|^(ag_gemm|gemm_rs|gemm_ar|moe|layer)_traced$|^a_rank_|^usable_'
     "$mkernel" info 2>/dev/null | grep -q '^P2P .* node of its own' && GPUS=1 # others would not be of its node
 fi
 if [ -n "${GPUS:-}" ] && [ "$GPUS" -lt "$gpus" ]; then
@@ -171,6 +172,7 @@ check exchanged_on_engine_mma "$mkernel" run all_to_all --exec cuda --check --en
 check added_on_engine_mma "$mkernel" run reduce_scatter --exec cuda --check --engine mma $nodes --shape $((world * 65)),328 --iters 20
 check two_nodes $run $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5
 check staged_through_the_host env SOFTNIC=gpu=refuse $run $nodes --shape $((world * 390)),200,328 --iters 20
+check ag_gemm_staged env MKERNEL_P2P=off $run $apart --shape $((world * 390)),200,328 --iters 8
 check over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 20
 check staged_over_srd env SOFTNIC=gpu=refuse,reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 20
 if [ "$gpus" -ge 8 ]; then
@@ -354,6 +356,7 @@ for engine in wgmma mma; do
     check ${name}_two_hundred_launches $run --gpus "$gpus" --attention 1,$((gpus * 512)),2,1,128 --causal --iters 200 --burst 50
     check ${name}_ranks_share_a_gpu "$mkernel" run ring_attention $on --gpus $((gpus + 1)) --attention 1,$(((gpus + 1) * 520)),4,2,128 --iters 4 --timeout 60
     check ${name}_two_nodes $run $nodes --attention 1,$((world * 520)),4,2,128 --causal --iters 8
+    check ${name}_without_p2p env MKERNEL_P2P=off $run $apart --attention 1,$((world * 520)),4,2,128 --causal --iters 8
     check ${name}_staged env SOFTNIC=gpu=refuse $run $nodes --attention 1,$((world * 520)),4,2,128 --iters 8
     check ${name}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --attention 1,$((world * 520)),4,2,128 --causal --iters 8
 done
@@ -439,6 +442,7 @@ for op in moe_dispatch moe_combine; do
     check ${op}_a_rank_without_tokens $run --gpus "$gpus" --moe 1000,256,$((gpus * 4)),4 --routing none --iters 8
     check ${op}_many_experts $run --gpus "$gpus" --moe 2048,512,$((gpus * 128)),8 --iters 8
     check ${op}_two_hundred_launches $run --gpus "$gpus" --moe 512,512,$((gpus * 8)),8 --iters 200 --burst 50
+    check ${op}_few_sms $run --gpus "$gpus" --moe 512,512,$((gpus * 8)),8 --iters 20 --burst 5 --sms 12
     check ${op}_two_nodes $run $nodes --moe 333,520,$((world * 5)),4 --iters 8
     check ${op}_staged env MKERNEL_P2P=off $run $apart --moe 333,520,$((world * 5)),4 --iters 8
     check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,$((world * 5)),4 --iters 8
@@ -469,6 +473,8 @@ for op in moe_dispatch_gemm moe_ffn; do
 done
 for op in ag_gemm gemm_rs gemm_ar all_gather all_to_all reduce_scatter ring_attention moe_dispatch_gemm moe_ffn moe_dispatch moe_combine; do
     run="$mkernel run $op --exec cuda --check --timeout 5 --iters 20 --burst 5"
+    check slices_${op}_2_ranks env CUDA_VISIBLE_DEVICES=0 $run --gpus 2 $(small_problem $op 2)
+    check slices_${op}_4_ranks env CUDA_VISIBLE_DEVICES=0 $run --gpus 4 $(small_problem $op 4)
     if command -v nvidia-cuda-mps-control >/dev/null; then
         check mps_${op}_2_ranks under_mps $run --gpus 2 $(small_problem $op 2)
         check mps_${op}_4_ranks under_mps $run --gpus 4 $(small_problem $op 4)

@@ -1,7 +1,8 @@
 /* The GPU executor, over a CUDA that this file plays in host memory: closing after a kernel that
- * does not end frees nothing and does not wait for it, peers without native atomics are refused
- * before they are mapped, a plan that goes leaves its words, flags and heap as they were, and by
- * MKERNEL_HEAP=vmm ranks map each other's heaps through descriptors. */
+ * does not end frees nothing and does not wait for it, one that the driver ends is explained, peers
+ * without native atomics are refused before they are mapped, a rank without peers shares nothing, a
+ * plan that goes leaves its words, flags and heap as they were, and by MKERNEL_HEAP=vmm ranks map
+ * each other's heaps through descriptors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,12 +26,14 @@
 static struct {
     int frees, mapped, ordered; /* calls of cudaFree and its like; peers; asynchronous copies */
     int endless;                /* the kernel does not end */
+    cudaError_t ends;           /* with what it ends */
     int atomics;                /* between any two GPUs */
     int one, mps;               /* all ranks are on one GPU; MPS serves it */
     int display;                /* it has one */
     CUdevice_attribute lacks;   /* what no device has */
     const char *missing;        /* a function that the driver has not; NULL: it has all */
     int refuses;                /* the driver maps no other process's memory */
+    int unshared;               /* cudaIpc gives no handle, as in WSL2 */
     int direct;                 /* the memory was made for NICs, too */
 } cuda;
 
@@ -110,7 +113,7 @@ static cudaError_t play_of_stream(cudaStream_t stream)
 
 static cudaError_t play_query(cudaStream_t stream)
 {
-    return cuda.endless ? cudaErrorNotReady : cudaSuccess;
+    return cuda.endless ? cudaErrorNotReady : cuda.ends;
 }
 
 static cudaError_t play_number(int *out)
@@ -170,7 +173,7 @@ static cudaError_t play_between(int *out, enum cudaDeviceP2PAttr attribute, int 
 static cudaError_t play_handle(cudaIpcMemHandle_t *out, void *memory)
 {
     memset(out, 0, sizeof *out);
-    return cudaSuccess;
+    return cuda.unshared ? cudaErrorNotSupported : cudaSuccess;
 }
 
 static cudaError_t play_map(void **out, cudaIpcMemHandle_t handle, unsigned flags)
@@ -416,6 +419,37 @@ static void closing_leaves_a_kernel_that_hangs(void **state)
     }
 }
 
+static int outlast(const struct bootstrap_config *c, char *text, size_t size, void *unused)
+{
+    static uint16_t memory[8] __attribute__((aligned(16)));
+    int result;
+    struct mk_comm *comm = open_one(NULL, &result);
+    struct mk_plan *plan;
+    struct mk_problem q = small();
+    if (result || (result = comm_make_plan(&plan, comm, &q)) ||
+        (result = mk_ag_gemm(plan, memory, memory, memory, NULL)))
+        return result;
+    cuda.ends = cudaErrorLaunchTimeout;
+    result = mk_wait(comm);
+    snprintf(text, size, "%s", mk_error(comm));
+    mk_comm_close(comm);
+    return result;
+}
+
+static void a_launch_that_the_driver_ends_is_explained(void **state)
+{
+    struct job j;
+    job_init(&j, 1, 20);
+    job_start_all(&j, outlast, NULL);
+    job_finish(&j);
+    assert_true(j.reports[0].came);
+    assert_int_equal(j.reports[0].result, -EIO);
+    if (!strstr(j.reports[0].text, "the device of rank 0 failed: what CUDA says; a driver with a "
+                                   "display on its GPU ends launches of several seconds: smaller "
+                                   "ones fit, or the display on another GPU"))
+        fail_msg("%s", j.reports[0].text);
+}
+
 /* ---- peers ---- */
 
 static int join(const struct bootstrap_config *c, char *text, size_t size, void *atomics)
@@ -441,6 +475,30 @@ static void peers_without_native_atomics_are_refused(void **state)
             assert_int_equal(p->result, atomics ? 0 : -ENODEV);
             if (!strstr(p->text, atomics ? "1 mapped" : "0 mapped") ||
                 !strstr(p->text, atomics ? "" : "have no native atomics between them"))
+                fail_msg("%s", p->text);
+        }
+    }
+}
+
+static int join_unshared(const struct bootstrap_config *c, char *text, size_t size, void *unused)
+{
+    cuda.unshared = 1;
+    return join(c, text, size, text);
+}
+
+/* A rank that no other maps needs none. */
+static void heaps_that_cannot_be_shared_are_refused(void **state)
+{
+    for (uint32_t world = 1; world <= 2; world++) {
+        struct job j;
+        job_init(&j, world, 20);
+        job_start_all(&j, join_unshared, NULL);
+        job_finish(&j);
+        for (uint32_t r = 0; r < world; r++) {
+            const struct job_report *p = &j.reports[r];
+            assert_true(p->came);
+            assert_int_equal(p->result, world > 1 ? -EIO : 0);
+            if (!strstr(p->text, world > 1 ? "cannot be shared with other processes (WSL2" : ""))
                 fail_msg("%s", p->text);
         }
     }
@@ -654,7 +712,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closing_leaves_a_kernel_that_hangs),
+        cmocka_unit_test(a_launch_that_the_driver_ends_is_explained),
         cmocka_unit_test(peers_without_native_atomics_are_refused),
+        cmocka_unit_test(heaps_that_cannot_be_shared_are_refused),
         cmocka_unit_test(peers_are_refused_without_p2p),
         cmocka_unit_test(heaps_are_mapped_through_descriptors),
         cmocka_unit_test(what_cannot_be_mapped_is_said),

@@ -68,7 +68,7 @@ static const char job[] =
     "    echo 'rank 1 is lost'; kill -9 $all; exit 3;;\n"
     "esac\n"
     "LD_LIBRARY_PATH=$GPU_HOST_FOLDER timeout 60 $GPU_HOST_MKERNEL \"$@\"\n"
-    "[ $? = 3 ] || exit 1\n"
+    "s=$?; [ $s = 3 ] || exit $((s ? s : 1))\n"
     "case \"$*\" in *--why*)\n"
     "    for json; do :; done\n"
     "    echo '{\"rows\": [{\"fused_ms\": 0.1, \"why\": {\"whole_ns\": 100000, \"launch_ns\": "
@@ -128,7 +128,7 @@ static int gpu_host(int gpus, const char *environment, const char *arguments)
     snprintf(source, sizeof source, "%s", __FILE__);
     *strrchr(source, '/') = '\0';
     snprintf(command, sizeof command,
-             "env -u ONLY -u BUDGET -u GPUS PATH=%s/bin:\"$PATH\" GPU_HOST_GPUS=%d "
+             "env -u ONLY -u BUDGET -u GPUS -u ENGINE PATH=%s/bin:\"$PATH\" GPU_HOST_GPUS=%d "
              "GPU_HOST_FOLDER=%s GPU_HOST_MKERNEL=%s "
              "MKERNEL_TUNING=none %s bash %s/gpu_host.sh %s/build %s 2>&1",
              folder, gpus, folder, mkernel, environment, source, folder, arguments);
@@ -169,6 +169,25 @@ static void other_gpus_run_their_engine(void **state)
     assert_null(strstr(out, "OK ] commands_reach_the_proxy\n"));
     assert_null(strstr(out, "OK ] one_gpu\n"));
     assert_null(strstr(out, "OK ] fp8_one_gpu\n"));
+}
+
+/* Whatever names no engine, by the one that is named; what it has not is left out with a word. */
+static void an_engine_is_taken(void **state)
+{
+    int passed = 0, failed = -1, skipped = -1;
+    assert_int_equal(
+        gpu_host(2, "ENGINE=mma ONLY='^(gemm_rs|two|over|moe_odd|moe_one|engine)'", ""), 0);
+    const char *end = strstr(out, " passed, ");
+    while (end && end > out && end[-1] != '\n')
+        end--;
+    assert_true(end &&
+                sscanf(end, "%d passed, %d failed, %d skipped", &passed, &failed, &skipped) == 3);
+    if (failed || skipped < 5 || passed < 30)
+        fail_msg("%d passed, %d failed, %d skipped", passed, failed, skipped);
+    assert_non_null(strstr(out, "OK ] gemm_rs_two_nodes_on_engine_mma\n"));
+    assert_non_null(strstr(out, "OK ] over_srd_on_engine_mma\n"));
+    assert_non_null(strstr(out, "[  SKIPPED ] gemm_rs_split_k_on_engine_mma\n"));
+    assert_null(strstr(out, "engine_any_shape"));
 }
 
 static void a_rank_is_killed_or_stopped(void **state)
@@ -247,11 +266,10 @@ static void a_budget_is_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_is_accepted),
-                                       cmocka_unit_test(other_gpus_run_their_engine),
-                                       cmocka_unit_test(a_rank_is_killed_or_stopped),
-                                       cmocka_unit_test(what_fails_is_told),
-                                       cmocka_unit_test(gpus_are_shared_or_apart),
-                                       cmocka_unit_test(a_budget_is_kept)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_plan_is_accepted), cmocka_unit_test(other_gpus_run_their_engine),
+        cmocka_unit_test(an_engine_is_taken),     cmocka_unit_test(a_rank_is_killed_or_stopped),
+        cmocka_unit_test(what_fails_is_told),     cmocka_unit_test(gpus_are_shared_or_apart),
+        cmocka_unit_test(a_budget_is_kept)};
     return cmocka_run_group_tests(tests, make_host, remove_host);
 }

@@ -203,6 +203,10 @@ static void test_moe_rows(void **state)
     right("run moe_dispatch --exec emulated --nodes 2 --gpus 1 --nic soft --moe 9,40,6,3 --iters 2 "
           "--routing few --check --engine mma");
     right("run moe_combine --exec emulated --gpus 3 --moe 33,40,6,3 --iters 3 --check --burst 1");
+    for (int combine = 0; combine < 2; combine++) /* the other SMs are for a user's product */
+        right(combine
+                  ? "run moe_combine --exec emulated --gpus 2 --sms 3 --moe 23,72,4,2 --check"
+                  : "run moe_dispatch --exec emulated --gpus 2 --sms 3 --moe 23,72,4,2 --check");
     right("run moe_combine --exec emulated --nodes 2 --gpus 2 --nic soft --fabric efa --moe "
           "9,40,8,3 --iters 2 --check --routing none");
 }

@@ -8,7 +8,7 @@ set -u
 build=$(cd "${BUILD:-build}" && pwd)
 mkernel=$build/mkernel
 life=${LIMIT:-560} # seconds, of the machines: nothing outlives a test that is killed
-emulated="ag_gemm_wgmma gemm_ar_mma gemm_rs_wgmma ring_attention_mma moe_ffn_wgmma moe_ffn_mma" # each operator, each engine; test_hopper_ops has every pair between nodes
+emulated="ag_gemm_wgmma gemm_ar_mma gemm_rs_wgmma ring_attention_mma moe_ffn_wgmma moe_ffn_mma" # GEMMs, attention and the layer, on either engine; test_hopper_ops has every pair between nodes
 operators="ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention"
 checks="boot control_write_bw $(printf 'operator_%s ' $operators) $(printf 'emulated_%s ' $emulated) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up sender_down_and_up link_down_and_up cable_out_and_in retries_as_asked emulated_link_stays_down link_stays_down"
 

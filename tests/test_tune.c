@@ -210,6 +210,13 @@ static void test_moe(void **state)
            "--space roles=compute=110,intra_comm=22:compute=131,intra_comm=1 --verify",
            0, "the defaults of 1 of 1 shapes are within 1.05 of the best found");
     assert_non_null(strstr(r.out_text, "roles=compute=131,intra_comm=1"));
+    /* all tokens to one expert: another plan is the best, and is for no other tokens */
+    expect("tune moe_ffn --exec sim --cluster 1x2 --moe 64,7168,2048,32,8 --rounds 1 --space "
+           "tile=128,128 --skew one --verify",
+           1, "within 1.05 of the best found");
+    expect("tune moe_ffn --exec sim --cluster 1x2 --moe 64,7168,2048,32,8 --skew one --tuning x", 2,
+           "a plan is kept for any tokens, and --skew says which these are");
+    expect("tune gemm_rs --exec sim --skew one --verify", 2, "skew");
 }
 
 /* Attention's plan is kept by its mask, too, and is taken for that mask alone: on the host, on the

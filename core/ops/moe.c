@@ -182,14 +182,15 @@ static void plan_choose_moe_movers(struct mk_problem *q, int moves)
     int cuda = q->exec == MK_EXEC_CUDA, nodes = q->topo.nodes > 1;
     if (mk_total_ctas(&q->tuning.split))
         return;
-    const uint32_t plain = moe_between(1, q->sms / 11, 12);
+    const uint32_t plain = moe_between(1, q->sms / 11, 12),
+                   most = q->sms / 5 < plain ? plain : q->sms / 5;
     ctas[MK_INTRA_COMM] = !cuda ? 1
                           : moves
                               ? moe_between(plain,
                                             (uint32_t)(q->moe.tokens * q->moe.k <= plan_moe_alone(q)
                                                            ? q->moe.tokens / 4
                                                            : q->moe.tokens / 170),
-                                            q->sms / 5)
+                                            most)
                               : plain;
     ctas[MK_INTER_SEND] = nodes ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
     uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND],

@@ -112,8 +112,8 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
         info_advise(a, "(no GPU of compute capability 8.0 or up: --exec cuda needs it; --exec host "
                        "runs)");
     else if (!gpu_hoppers(list))
-        info_advise(a, "(no Hopper GPU: --exec cuda multiplies on engine mma: bf16, and FP8 of "
-                       "ag_gemm from 8.9 on)");
+        info_advise(a, "(no Hopper GPU: --exec cuda multiplies on engine mma; FP8 from compute "
+                       "capability 8.9 on)");
 #ifndef MK_HAVE_CUDA
     if (gpu_with_mma(list))
         info_advise(a, "make CUDA_HOME=/usr/local/cuda       # this build is without CUDA");

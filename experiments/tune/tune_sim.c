@@ -43,6 +43,10 @@ static const struct option_spec own[] = {
      "of each rank in place of the machine's: 100GB/s", .max = 31, .group = "the cluster"},
     {"slow", OPTION_TEXT, AT(of.slow), "PART=RANK:FACTOR,...",
      "rates of a rank times FACTOR, as `mkernel sim`", .max = 4095, .group = "the cluster"},
+    {"skew", OPTION_TEXT, AT(of.skew), "[zipf:]S|one",
+     "of a MoE: tokens choose expert e in proportion to 1/(e+1)^S; one: all the first, and no "
+     "other. With --verify, since a plan is kept for any tokens",
+     .max = 31, .group = "the cluster"},
     {"tuning", OPTION_TEXT, AT(run.tuning), "FILE",
      "where plans are kept, marked by=simulation, and where defaults come from", .max = 511,
      .group = "the search"},
@@ -127,12 +131,17 @@ int tune_sim_measure(struct tune *t, const uint32_t *which, uint32_t count)
 static int tune_sim_refuse(const struct run_job *job, char *error, size_t size)
 {
     const struct run_options *o = &job->options;
+    const struct sim_case *of = job->simulated;
     struct tune_space space;
     if (tune_space_parse(&space, o->op, o->space, error, size) ||
         output_check("--csv", o->csv, OUTPUT_WRITTEN, error, size))
         return -EINVAL;
     if (o->verify)
         return 0;
+    if (of->options.skew)
+        return mk_fail(-EINVAL, error, size,
+                       "a plan is kept for any tokens, and --skew says which these are: --verify "
+                       "keeps nothing");
     if (!o->tuning || !strcmp(o->tuning, "none"))
         return mk_fail(-EINVAL, error, size,
                        "a simulated plan is kept where --tuning says, and nowhere else; "
@@ -224,6 +233,7 @@ int tune_sim(int argc, char **argv, const struct option_spec *specs, size_t coun
     problem_table(&table, &base, PROBLEM_TUNE,
                   offsetof(struct tune_sim_options, run) + offsetof(struct run_options, ask),
                   "the plan");
+    problem_restrict(&table, "skew", op_has_limit);
     int result = options_parse(&table.table, argc, argv, &o, &found, error, sizeof error);
     if (!result && found.help) {
         problem_help(&table, &found, stdout);

@@ -122,6 +122,11 @@ struct mma_source {
     {
     }
 
+    /* By TMA, meanwhile: the first thread of the producer's second warp. */
+    MMA_MEMBER void beside_bulk() const
+    {
+    }
+
     /* The slab of the tile's B. */
     MMA_MEMBER int32_t b_slab(const struct mk_tile *) const
     {
@@ -550,6 +555,8 @@ PTX_FN void mma_produce_as_built(const struct mma_operands *op, tile_source *sou
         if (bulk) {
             if (thread == 0)
                 mma_produce_bulk<shape>(op, source, shared);
+            else if (thread == 32)
+                source->beside_bulk();
             return;
         }
     }

@@ -9,7 +9,11 @@
  * and add them (kernels/ops/joint.cuh), tile by tile.
  *
  * In two, where the sum goes to all, consumers store own tiles in C and go on; warps that the engine leaves
- * free push them from there. The consumers of a warpgroup may be REDUCE_AHEAD own tiles ahead. */
+ * free push them from there. The consumers of a warpgroup may be REDUCE_AHEAD own tiles ahead.
+ *
+ * What all need to know of a tile takes some forty integer divisions: 4 us, in which a consumer's warp would
+ * multiply nothing. So the producer leaves it in shared memory, up to REDUCE_WORKS tiles ahead: by TMA a thread
+ * of its second warp, which copies nothing then, else the first before it copies. */
 #pragma once
 
 #include "kernels/ops/gemm_reduce_roles.cuh"
@@ -20,18 +24,15 @@
 #include "kernels/mma/gemm_tree.cuh"
 #include "kernels/mma/launch.cuh"
 
-/* Own tiles that have been stored and not yet pushed. */
-enum { REDUCE_AHEAD = 8 };
+/* Own tiles that have been stored and not yet pushed; tiles that are described. */
+enum { REDUCE_AHEAD = 8, REDUCE_WORKS = 4 };
 
 struct reduce_matrices {
     struct mma_matrix a;
 };
 
-/* Of each consumer warpgroup. In shared memory: consumers have no registers for it, and what all
- * need to know of a tile takes some forty integer divisions, which one thread does. */
-struct reduce_half {
-    struct mk_cta cta; /* the first thread's, which waits and announces */
-    int ending;
+/* What consumers do with a tile. */
+struct reduce_work {
     struct mk_tile tile;
     uint32_t kind; /* enum gemm_rs_kind */
     uint32_t runs; /* of a group of rows, in fragments (kernels/fragments.cuh) */
@@ -39,6 +40,19 @@ struct reduce_half {
     uint64_t to; /* where it goes, if not to C, in the heap of who adds it, as kernels/ops/joint.cuh
                   * has it in one shot */
     uint64_t epoch;
+};
+
+struct reduce_works {
+    struct reduce_work of[REDUCE_WORKS];
+    uint64_t ring[2 * REDUCE_WORKS]; /* it says what it should; both warpgroups are done with it */
+};
+PTX_SHARED(struct reduce_works, reduce_works, 1);
+
+/* Of each consumer warpgroup. In shared memory: consumers have no registers for it. */
+struct reduce_half {
+    struct mk_cta cta; /* the first thread's, which waits and announces */
+    int ending;
+    uint32_t number; /* of the tile, among this block's */
     /* A ring without bytes: its rows of an own tile are in C; they have been pushed. */
     uint64_t stored[2 * REDUCE_AHEAD];
     struct pipeline_position at; /* the first thread's */
@@ -54,6 +68,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     const struct mma_operands *operands;
     const struct reduce_matrices *matrices;
     uint32_t halves; /* warpgroups that multiply */
+    bool bulk;       /* tiles come by TMA */
 
     MMA_MEMBER const struct gemm_rs_plan *reduction() const
     {
@@ -96,48 +111,89 @@ template <class op> struct reduce_mma_source : mma_op_source {
         return ptx_shared(reduce_halves[half].stored);
     }
 
-    /* Consumers are told only whether there is one. */
+    MMA_MEMBER struct reduce_work *work(uint32_t i) const
+    {
+        return &reduce_works->of[i % REDUCE_WORKS];
+    }
+
+    MMA_MEMBER static struct pipeline_position place_of(uint32_t i)
+    {
+        return {i % REDUCE_WORKS, i / REDUCE_WORKS & 1};
+    }
+
+    /* Consumers are told only whether there is one. The producer takes the first as it is, so that its
+     * loads need not wait. */
     MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
     {
         const struct gemm_rs_plan *p = reduction();
         if (number_of(i) >= p->tiles)
             return false;
-        if (threadIdx.x >= halves * 128) { /* rows as A has them, which ends with row M */
+        if (threadIdx.x < halves * 128)
+            return true;
+        if (bulk && i > 0) {
+            const struct pipeline_position at = place_of(i);
+            ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
+            *tile = work(i)->tile;
+        } else {
             gemm_rs_tile(p, number_of(i), tile);
-            tile->row += tile->a_slab * p->shard_rows;
-            tile->a_slab = 0;
         }
+        if (!bulk && threadIdx.x == halves * 128)
+            describe(i, tile);
+        tile->row += tile->a_slab * p->shard_rows; /* rows as A has them, which ends with row M */
+        tile->a_slab = 0;
         return true;
+    }
+
+    /* By TMA: one thread. */
+    MMA_MEMBER void beside_bulk() const
+    {
+        struct mk_tile tile;
+        for (uint32_t i = 0; number_of(i) < reduction()->tiles; i++) {
+            gemm_rs_tile(reduction(), number_of(i), &tile);
+            describe(i, &tile);
+        }
+    }
+
+    /* Says what there is to say of tile i. */
+    MMA_MEMBER void describe(uint32_t i, const struct mk_tile *tile) const
+    {
+        const struct gemm_rs_plan *p = reduction();
+        struct reduce_work *w = work(i);
+        const struct pipeline_position at = place_of(i);
+        const uint64_t epoch = reduce_halves[0].cta.epoch;
+        const enum gemm_rs_kind kind = gemm_rs_kind_of(p, tile);
+        ring_wait_empty<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, &operands->watch, i,
+                                      GPU_BARRIER_EMPTY);
+        w->tile = *tile;
+        w->kind = kind;
+        w->runs = gemm_rs_grained_cols(p, tile->cols) / p->grain_cols;
+        w->epoch = epoch;
+        if (kind == GEMM_RS_JOINT)
+            w->to = gemm_rs_joint_offset(p, tile, epoch);
+        else if (kind != GEMM_RS_OWN)
+            w->to = gemm_rs_tile_offset(p, tile, epoch);
+        if (kind == GEMM_RS_OWN || kind == GEMM_RS_SUM)
+#pragma unroll 1
+            for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
+                w->terms[level] = gemm_rs_level(p, tile, level, epoch);
+        if (kind == GEMM_RS_JOINT) { /* what joint_add leaves; of a tree all */
+            const uint32_t before = op::tree ? 0 : joint_before(p);
+            w->terms[0].source = w->to + before * p->slab_pitch;
+            w->terms[0].count = p->topo.gpus - 1 - before;
+            w->terms[1].source = w->terms[1].count = 0;
+            if (op::tree) {
+                w->terms[0].place = p->topo.rank;
+                w->terms[1].place = 0;
+            }
+        }
+        ptx_mbar_arrive(pipeline_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), at.stage));
     }
 
     MMA_MEMBER void begin(uint32_t i, const struct mk_tile *tile)
     {
-        const struct gemm_rs_plan *p = reduction();
-        struct reduce_half *mine = &reduce_halves[threadIdx.x / 128];
-        const uint64_t epoch = mine->cta.epoch;
-        gemm_rs_tile(p, number_of(i), &mine->tile);
-        const enum gemm_rs_kind kind = gemm_rs_kind_of(p, &mine->tile);
-        mine->kind = kind;
-        mine->runs = gemm_rs_grained_cols(p, mine->tile.cols) / p->grain_cols;
-        mine->epoch = epoch;
-        if (kind == GEMM_RS_JOINT)
-            mine->to = gemm_rs_joint_offset(p, &mine->tile, epoch);
-        else if (kind != GEMM_RS_OWN)
-            mine->to = gemm_rs_tile_offset(p, &mine->tile, epoch);
-        if (kind == GEMM_RS_OWN || kind == GEMM_RS_SUM)
-#pragma unroll 1
-            for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
-                mine->terms[level] = gemm_rs_level(p, &mine->tile, level, epoch);
-        if (kind == GEMM_RS_JOINT) { /* what joint_add leaves; of a tree all */
-            const uint32_t before = op::tree ? 0 : joint_before(p);
-            mine->terms[0].source = mine->to + before * p->slab_pitch;
-            mine->terms[0].count = p->topo.gpus - 1 - before;
-            mine->terms[1].source = mine->terms[1].count = 0;
-            if (op::tree) {
-                mine->terms[0].place = p->topo.rank;
-                mine->terms[1].place = 0;
-            }
-        }
+        const struct pipeline_position at = place_of(i);
+        reduce_halves[threadIdx.x / 128].number = i;
+        ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
         mma_op_source::begin(i, tile);
     }
 
@@ -145,9 +201,9 @@ template <class op> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER struct mma_scales scales(const struct mk_tile *, uint32_t row) const
     {
         const struct gemm_rs_plan *p = reduction();
-        const struct mk_tile *tile = &reduce_halves[threadIdx.x / 128].tile;
         const uint32_t b_pitch = ((p->k + 127) / 128 + 3) / 4 * 4;
         ptx_bar_sync(1 + threadIdx.x / 128, 128);
+        const struct mk_tile *tile = &work(reduce_halves[threadIdx.x / 128].number)->tile;
         const uint32_t first = tile->a_slab * p->shard_rows + tile->row;
         return mma_scales_of_rows((const float *)launch->arguments[MK_SPACE_ARG3] + first, p->m,
                                   row, p->m - first,
@@ -161,9 +217,9 @@ template <class op> struct reduce_mma_source : mma_op_source {
     }
 
     /* C has the rows of this rank, or all. */
-    MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *, uint32_t row) const
+    MMA_MEMBER struct mma_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
     {
-        const struct mk_tile *tile = &reduce_halves[threadIdx.x / 128].tile;
+        const struct mk_tile *tile = &work(i)->tile;
         const struct gemm_rs_plan *p = reduction();
         const uint32_t before = op::gathers     ? tile->a_slab * p->shard_rows
                                 : p->shots == 1 ? 0 - p->topo.rank * p->shard_rows
@@ -179,115 +235,114 @@ template <class op> struct reduce_mma_source : mma_op_source {
     }
 
     /* Two shots: waits for what others have of the tile. */
-    MMA_MEMBER void await(struct reduce_half *mine, uint32_t half)
+    MMA_MEMBER void await(const struct reduce_work *w, struct reduce_half *mine, uint32_t half)
     {
         if (threadIdx.x % 128 == 0 && !mine->ending)
-            mine->ending = gemm_rs_before(reduction(), &mine->cta, &mine->tile);
+            mine->ending = gemm_rs_before(reduction(), &mine->cta, &w->tile);
         ptx_bar_sync(1 + half, 128); /* what it has acquired, all load */
     }
 
     /* One shot: others get what this rank has of the tile, and what they have has come. Added of it
      * is all but what is behind this rank's own, in rank order; of a tree nothing. */
     template <class shape>
-    MMA_MEMBER void exchange(float (&sum)[shape::blocks][shape::sums], struct reduce_half *mine,
-                             uint32_t half)
+    MMA_MEMBER void exchange(float (&sum)[shape::blocks][shape::sums], const struct reduce_work *w,
+                             struct reduce_half *mine, uint32_t half)
     {
         const struct joint_part part = part_of<shape>();
         as_sent([&](auto sent) {
             constexpr int number = decltype(sent)::value;
             joint_round<op, number>(sum, true);
-            joint_send<op, number>(plan, launch, mine, sum, part);
+            joint_send<op, number>(plan, launch, w, sum, part);
         });
         ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
         if (threadIdx.x % 128 == 0) {
             const struct gemm_rs_plan *p = reduction();
-            gemm_rs_announce(p, &mine->cta, &mine->tile, MK_TILE_PARTS / halves);
+            gemm_rs_announce(p, &mine->cta, &w->tile, MK_TILE_PARTS / halves);
             if (!mine->ending)
-                mine->ending = gemm_rs_await(p, &mine->cta, &mine->tile);
+                mine->ending = gemm_rs_await(p, &mine->cta, &w->tile);
         }
         ptx_bar_sync(1 + half, 128);
         if constexpr (!op::tree)
             as_sent([&](auto sent) {
-                joint_add<op, decltype(sent)::value, false>(plan, launch, mine, sum, part);
+                joint_add<op, decltype(sent)::value, false>(plan, launch, w, sum, part);
             });
     }
 
     /* Whether something is added to the 16 rows from `row` of the tile on. */
-    MMA_MEMBER bool adds(const struct reduce_half *mine, uint32_t row) const
+    MMA_MEMBER bool adds(const struct reduce_work *w, uint32_t row) const
     {
-        return row < mine->tile.rows &&
-               (op::gathers || mine->kind != GEMM_RS_JOINT ||
-                joint_wanted(reduction(), &mine->tile, reduction()->topo.rank, row));
+        return row < w->tile.rows &&
+               (op::gathers || w->kind != GEMM_RS_JOINT ||
+                joint_wanted(reduction(), &w->tile, reduction()->topo.rank, row));
     }
 
     /* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */
     template <class shape>
     MMA_MEMBER void add_in_tree(float (&sum)[shape::blocks][shape::sums],
-                                const struct reduce_half *mine)
+                                const struct reduce_work *w)
     {
         const struct joint_part part = part_of<shape>();
-        if (adds(mine, part.row))
+        if (adds(w, part.row))
 #pragma unroll 1
             for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
-                const struct gemm_rs_terms *t = &mine->terms[level];
+                const struct gemm_rs_terms *t = &w->terms[level];
                 const struct tree_leaves<struct fragment_lane> others = {
-                    launch->heap + t->source + part.offset<MK_FP24>(0, mine->runs),
+                    launch->heap + t->source + part.offset<MK_FP24>(0, w->runs),
                         reduction()->slab_pitch, t->place,
                     {
                     }
                 };
-                tree_join<1>(sum[0], others, t->count + 1, part.runs(mine->runs));
+                tree_join<1>(sum[0], others, t->count + 1, part.runs(w->runs));
             }
     }
 
     /* Adds the tile's terms, which are here. */
     template <class shape, int number>
-    MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], const struct reduce_half *mine)
+    MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], const struct reduce_work *w)
     {
         const struct joint_part part = part_of<shape>();
 #pragma unroll 1
         for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++)
 #pragma unroll
             for (int m = 0; m < shape::blocks; m++) {
-                if (adds(mine, part.row + m * part.apart))
+                if (adds(w, part.row + m * part.apart))
                     fragments_add_behind<number, loads<number>>(
                         sum[m],
-                        launch->heap + mine->terms[level].source +
-                            part.offset<number>(m, mine->runs),
-                        reduction()->slab_pitch, mine->terms[level].count, part.runs(mine->runs));
+                        launch->heap + w->terms[level].source + part.offset<number>(m, w->runs),
+                        reduction()->slab_pitch, w->terms[level].count, part.runs(w->runs));
             }
     }
 
     template <class shape>
-    MMA_MEMBER bool finish(uint32_t, float (&sum)[shape::blocks][shape::sums], uint32_t half)
+    MMA_MEMBER bool finish(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t half)
     {
         struct reduce_half *mine = &reduce_halves[half];
+        const struct reduce_work *w = work(i);
         const struct joint_part part = part_of<shape>();
         ptx_bar_sync(1 + half, 128); /* the tile is described */
-        if (mine->kind == GEMM_RS_JOINT)
-            exchange<shape>(sum, mine, half);
-        else if (mine->kind != GEMM_RS_PARTIAL)
-            await(mine, half);
-        if (mine->kind != GEMM_RS_PARTIAL) {
+        if (w->kind == GEMM_RS_JOINT)
+            exchange<shape>(sum, w, mine, half);
+        else if (w->kind != GEMM_RS_PARTIAL)
+            await(w, mine, half);
+        if (w->kind != GEMM_RS_PARTIAL) {
             if constexpr (op::tree)
-                add_in_tree<shape>(sum, mine);
+                add_in_tree<shape>(sum, w);
             else
-                as_sent([&](auto sent) { add<shape, decltype(sent)::value>(sum, mine); });
+                as_sent([&](auto sent) { add<shape, decltype(sent)::value>(sum, w); });
         }
-        if (mine->kind == GEMM_RS_OWN)
+        if (w->kind == GEMM_RS_OWN)
             return false;
-        if (mine->kind == GEMM_RS_JOINT)
-            return !op::gathers && joint_store_own<op>(plan, launch, mine, sum, part);
+        if (w->kind == GEMM_RS_JOINT)
+            return !op::gathers && joint_store_own<op>(plan, launch, w, sum, part);
         char *const to =
-            (mine->kind == GEMM_RS_SUM ? launch->heap : launch->peers[mine->tile.c_local]) +
-            mine->to;
+            (w->kind == GEMM_RS_SUM ? launch->heap : launch->peers[w->tile.c_local]) + w->to;
         as_sent([&](auto sent) {
             constexpr int number = decltype(sent)::value;
 #pragma unroll
             for (int m = 0; m < shape::blocks; m++)
-                if (part.row + m * part.apart < mine->tile.rows)
-                    fragments_store<number>(to + part.offset<number>(m, mine->runs), sum[m],
-                                            part.runs(mine->runs));
+                if (part.row + m * part.apart < w->tile.rows)
+                    fragments_store<number>(to + part.offset<number>(m, w->runs), sum[m],
+                                            part.runs(w->runs));
         });
         return true;
     }
@@ -295,7 +350,8 @@ template <class op> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t half)
     {
         struct reduce_half *mine = &reduce_halves[half];
-        if (mine->kind == GEMM_RS_OWN && pushes()) {
+        const struct reduce_work *w = work(i);
+        if (w->kind == GEMM_RS_OWN && pushes()) {
             /* a place is free, mostly; looked at here, so that the line tells it from the engine's */
             if (!mma_mbar_try(pipeline_empty<REDUCE_AHEAD>(stored(half), mine->at.stage),
                               mine->at.parity ^ 1))
@@ -304,9 +360,11 @@ template <class op> struct reduce_mma_source : mma_op_source {
             ptx_mbar_arrive(pipeline_full<REDUCE_AHEAD>(stored(half), mine->at.stage));
             pipeline_step<REDUCE_AHEAD>(&mine->at);
         } else {
-            gemm_rs_after(reduction(), &mine->cta, &mine->tile, MK_TILE_PARTS / halves);
+            gemm_rs_after(reduction(), &mine->cta, &w->tile, MK_TILE_PARTS / halves);
         }
-        mma_op_source::after(i, &mine->tile, half);
+        mma_op_source::after(i, &w->tile, half);
+        ptx_mbar_arrive(
+            pipeline_empty<REDUCE_WORKS>(ptx_shared(reduce_works->ring), i % REDUCE_WORKS));
     }
 
     /* Pushes own tiles of this CTA, one after the other: a warp. Of two (`senders`) each has the
@@ -406,15 +464,17 @@ template <class roles> struct reduce_on_mma {
         tiles.matrices = m;
         tiles.operands = operands;
         tiles.halves = shape::warps / 4;
+        tiles.bulk = mma_bulk<shape, source>(operands);
         if (threadIdx.x % 128 == 0 && threadIdx.x / 128 < tiles.halves) {
             struct reduce_half *mine = &reduce_halves[threadIdx.x / 128];
             mine->ending = 0;
             mine->at = {0, 0};
             ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored), 1, 1);
         }
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
+            ring_init<REDUCE_WORKS>(ptx_shared(reduce_works->ring), 1, tiles.halves);
             cta_begin(&reduce_halves[0].cta, launch, blockIdx.x, 1);
-        else if (threadIdx.x == 128)
+        } else if (threadIdx.x == 128)
             cta_identify(&reduce_halves[1].cta, launch, blockIdx.x, 1);
         mma_op_source::run<shape>(operands, &tiles, memory);
         if (threadIdx.x == 0)

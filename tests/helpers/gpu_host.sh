@@ -6,11 +6,25 @@ skip() { # NAME WHY
     skipped=$((skipped + 1))
 }
 
+# Of ENGINE: what is an operator's launch that names no engine, and no racecheck, whose places to leave out are wgmma's.
+takes_engine() { # COMMAND...
+    case " $* " in
+        *" --engine "* | " raced "* | *" bench fabric "* | *" bench ring "* | *" bench trace "* | *" bench collective "*) return 1 ;;
+        *" $mkernel run "* | *" $mkernel bench "* | " disturbed "* | " overflows "* | " explained "* | " traced "*) return 0 ;;
+    esac
+    return 1
+}
+
 # One line of result for what runs at most LIMIT seconds; a function of this file bounds its own time, which LIMIT says.
 judge() { # NAME LIMIT LOG COMMAND...; LOG '': the output is what is wanted
     local name=$1 limit=$2 log=$3 left=$((${BUDGET:-1000000} - SECONDS)) bound=() cut=0 status
-    [[ $name =~ ${ONLY:-.} && $name =~ $here ]] || return 0
     shift 3
+    if [ -n "${ENGINE:-}" ]; then
+        takes_engine "$@" || return 0
+        name=${name}_on_engine_$ENGINE
+        set -- "$@" --engine "$ENGINE"
+    fi
+    [[ $name =~ ${ONLY:-.} && $name =~ $here ]] || return 0
     if [ "$left" -lt "$limit" ]; then
         cut=1 limit=$((left - 5))
         if [ "$limit" -lt 5 ] || declare -F "$1" >/dev/null; then
@@ -26,7 +40,7 @@ judge() { # NAME LIMIT LOG COMMAND...; LOG '': the output is what is wanted
         [ -z "$log" ] || grep -h '^figure: ' "$log"
         echo "[       OK ] $name"
         passed=$((passed + 1))
-    elif [ "$status" = 77 ]; then # a test program's word for what this host has not
+    elif [ "$status" = 77 ] || { [ -n "${ENGINE:-}" ] && [ "$status" = 2 ]; }; then # what this host, or that engine, has not
         [ -z "$log" ] || tail -n 1 "$log"
         echo "[  SKIPPED ] $name"
         skipped=$((skipped + 1))

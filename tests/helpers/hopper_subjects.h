@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "sim/coroutine.h"
+#include "sim/emulated.h"
 #include "tests/helpers/hopper.h"
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/hopper_ops.h"
@@ -94,7 +95,7 @@ static inline int hopper_subject_mma_sum(struct hopper_subject_run *r)
     return hopper_subject_world(r, &c);
 }
 
-/* One shot there: by flags or, of fewer bytes, in words. */
+/* One shot there: by flags or, of fewer bytes, in words. Tiles come by TMA, or by lanes' copies. */
 static inline int hopper_subject_mma_one_shot(struct hopper_subject_run *r, enum mk_op op,
                                               uint64_t columns)
 {
@@ -102,6 +103,7 @@ static inline int hopper_subject_mma_one_shot(struct hopper_subject_run *r, enum
     struct sim_world_config c = hopper_ops_config(op, 1, 2, shape, 20 * r->seed + 3);
     hopper_ops_on_mma(&c);
     c.problem.tuning.shots = 1;
+    c.problem.block_shared = r->seed & 1 ? 0 : EMULATED_BLOCK_SHARED;
     c.launches = 3;
     return hopper_subject_world(r, &c);
 }
