@@ -21,7 +21,8 @@
  */
 
 static const struct gemm_tiling tilings[] = {
-    {128, 256, 2}, {256, 128, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1}, {64, 64, 1},
+    {128, 256, 2}, {256, 128, 2}, {128, 128, 2}, {128, 192, 1},
+    {128, 128, 1}, {128, 64, 1},  {64, 64, 1},
 };
 enum { TILINGS = sizeof tilings / sizeof tilings[0], GUARD = 65536 };
 
@@ -127,6 +128,7 @@ static struct contestant few_rows[] = {{"cuBLAS", run_cublas, 0},
                                        {"128x64", run_tiles<128, 64, 1>, 0},
                                        {"128x128", run_tiles<128, 128, 1>, 0},
                                        {"128x128 of 2", run_tiles<128, 128, 2>, 0},
+                                       {"128x192", run_tiles<128, 192, 1>, 0},
                                        {"128x256 of 2", run_tiles<128, 256, 2>, 0}};
 enum { FEW_ROWS = sizeof few_rows / sizeof few_rows[0], MOST = FEW_ROWS + CONTESTANTS };
 
@@ -221,7 +223,7 @@ static int bench(double block_ms, double rest_ms)
 
 static int bench_few_rows(double block_ms, double rest_ms)
 {
-    static const int64_t rows[] = {1, 16, 64, 128, 256, 512},
+    static const int64_t rows[] = {1, 16, 64, 128, 256, 384, 512, 768},
                          nk[][2] = {{8192, 4096}, {4096, 8192}};
     int wrong = 0;
     if (cublas_open())

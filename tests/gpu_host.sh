@@ -263,6 +263,15 @@ for op in gemm_rs gemm_ar; do
 done
 check gemm_ar_split_k_shared $split --shape 300,4096,1040 --iters 20 --burst 5 --shots 3
 check gemm_ar_split_k_norm $split --shape 100,8192,1040 --iters 20 --burst 5 --epilogue residual+rmsnorm
+# Tiles of 192 columns, in one shot: one of a CTA and several, fewer rows and columns, both layouts, norms.
+for layout in kn nk; do
+    for op in ag_gemm gemm_rs gemm_ar; do
+        middle="$mkernel run $op --exec cuda --check --timeout 5 --gpus $gpus --tile 128,192 --shots 1 --b-layout $layout"
+        check ${op}_middle_$layout $middle --shape $((gpus * 192)),8192,1040 --iters 20 --burst 5
+        check ${op}_middle_rest_$layout $middle --shape $((gpus * 350)),4104,1000 --iters 8
+    done
+done
+check gemm_ar_middle_norm $middle --shape 384,8192,1040 --iters 20 --burst 5 --epilogue residual+rmsnorm
 # Blocks of columns.
 columns="$mkernel run gemm_ar --exec cuda --check --timeout 10 --shots 4 --iters 20"
 for engine in wgmma mma; do

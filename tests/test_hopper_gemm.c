@@ -12,7 +12,8 @@
 #include "tests/helpers/hopper.h"
 
 static const struct gemm_tiling tilings[] = {{128, 256, 2}, {256, 128, 2}, {128, 128, 2},
-                                             {128, 128, 1}, {128, 64, 1},  {64, 64, 1}};
+                                             {128, 192, 1}, {128, 128, 1}, {128, 64, 1},
+                                             {64, 64, 1}};
 enum { TILINGS = sizeof tilings / sizeof *tilings };
 
 static void right(const struct hopper_gemm *g, uint64_t seed)

@@ -596,6 +596,30 @@ static void test_split_k(void **state)
     }
 }
 
+/* Tiles of 192 columns, of one shot: whole, of fewer rows and columns, of less than a box; several of a CTA, whose sums pass
+ * the outbox; both layouts; norms behind them; shards that come slice by slice. */
+static void test_middle(void **state)
+{
+    static const uint32_t of[][3] = {{128, 192, 256}, {260, 400, 136}, {64, 8, 72}, {384, 768, 64}};
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        static const enum mk_op ops[] = {MK_OP_GEMM_AR, MK_OP_GEMM_RS, MK_OP_AG_GEMM};
+        const uint32_t *which = of[seed % 4];
+        const uint64_t shape[3] = {which[0], which[1], which[2]};
+        struct sim_world_config c =
+            hopper_ops_config(ops[seed % 3], 1, 2 + seed / 6, shape, seed * 5);
+        const int all = c.problem.op == MK_OP_GEMM_AR, rows = c.problem.op != MK_OP_AG_GEMM;
+        c.problem.m = all ? which[0] : mk_round_up(which[0], 6);
+        c.problem.b_transposed = seed / 3 % 2;
+        c.problem.deterministic = 0;
+        c.problem.epilogue = seed % 4 == 1 ? (rows ? MK_EPILOGUE_ROWS : MK_EPILOGUE_BIAS) : 0;
+        c.problem.tuning = (struct mk_tuning){
+            .tile_m = 128, .tile_n = 192, .shots = 1, .split.ctas = {3, all || !rows ? 3 : 0}};
+        c.emulated = c.problem.sms = 4;
+        c.launches = 2;
+        right(&c);
+    }
+}
+
 /* Blocks of columns: as many of each rank, whose last tile is short; or whole tiles, of which the last rank has fewer, or
  * none; fewer rows than a tile and more; between nodes and within one, where C lies in the heap; both engines, every type, norms. */
 static void test_columns(void **state)
@@ -765,6 +789,7 @@ int main(void)
                                        cmocka_unit_test(test_norm_inside),
                                        cmocka_unit_test(test_norm_quantized),
                                        cmocka_unit_test(test_split_k),
+                                       cmocka_unit_test(test_middle),
                                        cmocka_unit_test(test_columns),
                                        cmocka_unit_test(test_many_tiles),
                                        cmocka_unit_test(test_all_gather),

@@ -514,6 +514,48 @@ static void split_k(void **state)
     refuses(other, "(split-k) on the host: split-k is 1");
 }
 
+/* Tiles of 192 columns: the default of one shot where they are one wave and tiles of 128 are more; refused with whatever has no
+ * kernel of them. */
+static void middle_tile(void **state)
+{
+    const struct mk_problem q = {.op = MK_OP_GEMM_AR,
+                                 .exec = MK_EXEC_CUDA,
+                                 .engine = MK_ENGINE_WGMMA,
+                                 .sms = 132,
+                                 .topo = {.nodes = 1, .gpus = 2},
+                                 .m = 768,
+                                 .n = 4096,
+                                 .k = 4096};
+    static const struct {
+        uint32_t op, m, n, tile_n;
+    } of[] = {{MK_OP_GEMM_AR, 768, 4096, 192},  {MK_OP_GEMM_AR, 384, 8192, 192},
+              {MK_OP_GEMM_AR, 640, 4096, 192},  {MK_OP_GEMM_AR, 512, 4096, 128},
+              {MK_OP_GEMM_AR, 1024, 4096, 128}, {MK_OP_GEMM_AR, 768, 8192, 128},
+              {MK_OP_AG_GEMM, 384, 8192, 192}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct mk_problem one = q;
+        one.op = of[i].op;
+        one.m = of[i].m;
+        one.n = of[i].n;
+        assert_int_equal(built(&one, 0, 0).problem.tuning.tile_n, of[i].tile_n);
+        one.deterministic = MK_DETERMINISTIC;
+        assert_int_not_equal(built(&one, 0, 0).problem.tuning.tile_n, 192);
+    }
+    struct mk_problem other;
+#define REFUSED(field, value)                                                                      \
+    other = q;                                                                                     \
+    other.tuning.tile_m = 128;                                                                     \
+    other.tuning.tile_n = 192;                                                                     \
+    other.field = value;                                                                           \
+    refuses(other, "no GPU kernel is built for tiles of 128x192 on 1 CTAs")
+    REFUSED(deterministic, MK_DETERMINISTIC);
+    REFUSED(fp16, 1);
+    REFUSED(engine, MK_ENGINE_MMA);
+    REFUSED(tuning.shots, 2);
+    REFUSED(tuning.shots, 3);
+#undef REFUSED
+}
+
 /* At the edge of what a command can name: in, or refused; never narrowed. */
 /* Between nodes: pieces have rows, warps without one do not slow the others' pace, and one block
  * stages where NVLink takes longer than it. */
@@ -641,6 +683,7 @@ int main(void)
         cmocka_unit_test(fp8_is_refused_where_it_cannot_be),
         cmocka_unit_test(what_moves_has_the_bytes_of_its_dtype),
         cmocka_unit_test(split_k),
+        cmocka_unit_test(middle_tile),
         cmocka_unit_test(few_rows_between_nodes),
         cmocka_unit_test(encoding_limits),
         cmocka_unit_test(huge_shapes),

@@ -150,6 +150,22 @@ static int plan_few_rows(const struct mk_problem *q)
             (q->op != MK_OP_AG_GEMM && mk_world(&q->topo) < MK_SUM_BLOCKS));
 }
 
+/* Whether a plan of one shot may have tiles of 192 columns, of which there are kernels of bf16 without parts of three bytes. */
+static int plan_middle(const struct mk_problem *q, struct mk_gemm_tile *out)
+{
+    return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA && !q->fp16 && !q->fp8 &&
+           !q->deterministic && !(q->epilogue & MK_EPILOGUE_GATED) && mk_middle_tile(0, out);
+}
+
+/* And whether they are one wave where tiles of 128 are more: a product of 384,8192,4096 then takes 41 us in place of 52, one of
+ * 768,4096,8192 76 in place of 93 (one H200, docs/FIGURES.md). Two waves take as long as three of 128. */
+static int plan_in_the_middle(const struct mk_problem *q, struct mk_gemm_tile *tile)
+{
+    const uint64_t rows = mk_ceil_div(q->m, 128);
+    return plan_middle(q, tile) && rows * mk_ceil_div(q->n, 128) > q->sms &&
+           rows * mk_ceil_div(q->n, tile->tile_n) <= q->sms;
+}
+
 /* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many of
  * the next size (by pairs of CTAs that split K, where it is long), else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md): 64x64
  * is up to 1.3 times as fast as 128x64 where it still fits. Of fp16 one is built; of e4m3 and the same bits everywhere, which
@@ -178,6 +194,8 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
         return tile;
     if (narrow <= q->sms || !wide)
         return (struct mk_gemm_tile){128, 64, 1};
+    if (plan_in_the_middle(q, &tile))
+        return tile;
     pairs = pairs && !q->fp8 && !q->deterministic;
     return (struct mk_gemm_tile){pairs ? 256 : 128, 128, pairs ? 2 : 1};
 }
@@ -219,9 +237,11 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
 /* The i-th tile that a plan may have besides those of `tiles`. */
 static int plan_joint_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    const uint32_t few = plan_few_rows(q) ? 1 : 0;
-    return i < few ? mk_few_rows_tile(i, out)
-                   : q->tuning.split_k == 2 && mk_split_tile(i - few, out);
+    if (plan_few_rows(q) && !i--)
+        return mk_few_rows_tile(0, out);
+    if (q->tuning.split_k == 2 && mk_split_tile(0, out) && !i--)
+        return 1;
+    return plan_middle(q, out) && !i;
 }
 
 int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *error, size_t size)

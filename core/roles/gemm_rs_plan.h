@@ -10,7 +10,7 @@
 
 /* Columns of a tile in one shot: with more, a GPU's threads have no registers left to exchange
  * their sums with. */
-#define PLAN_MOST_JOINT_COLUMNS 128
+#define PLAN_MOST_JOINT_COLUMNS 192
 
 /* Rows of a tile in whose sums a GPU's threads have room for a residual and a norm. Of 128 rows the norm that stands behind all
  * tiles is faster (docs/FIGURES.md). */

@@ -355,6 +355,8 @@ struct gemm_shape {
     static constexpr int stages = stages_, c_boxes = c_boxes_;
     /* Each CTA of the cluster multiplies all its rows by half of K. */
     static constexpr bool splits = tile_m == 64 && cluster == 2;
+    /* MK_MIDDLE_TILES; of these and MK_SPLIT_TILES an operator has kernels of their own. */
+    static constexpr bool middle = tile_n == 192, apart = splits || middle;
     /* The same shape for a known layout, for any that its elements may have (E4m3 has one), and the
      * one that a kernel is built for whose launches may be short: either, where tiles are large or
      * sums are added exactly. Few rows wait for every instruction that is not in the cache yet: with
@@ -437,6 +439,7 @@ struct gemm_shape {
 /* The shapes of a kernel that has several (X is no shape): what depends on none of them stands in it once. */
 template <class x, class first, class... others> struct gemm_shapes {
     static constexpr int number = first::number;
+    static constexpr bool middle = false;
     static constexpr int tile_n = first::tile_n < gemm_shapes<x, others...>::tile_n
                                       ? first::tile_n
                                       : gemm_shapes<x, others...>::tile_n; /* the narrowest */

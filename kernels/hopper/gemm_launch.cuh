@@ -10,8 +10,8 @@
  *       Tensor maps of its own beside those of struct gemm_operands; a kernel parameter.
  *   static constexpr bool fp24
  *       Kernels with partial sums of MK_FP24 are built too, for plans whose form asks for them.
- *   static constexpr bool splits
- *       There are kernels of MK_SPLIT_TILES.
+ *   static constexpr bool splits, middle
+ *       There are kernels of MK_SPLIT_TILES, MK_MIDDLE_TILES.
  *   static constexpr bool several_shapes
  *       A kernel has the shapes of all tiles, as what depends on none of them is most of it.
  *   static constexpr uint32_t shared_bytes
@@ -194,12 +194,13 @@ using gemm_op_shapes = std::conditional_t<op::several_shapes, all, typename shap
  * What else has kernels says the same of them (gemm_launch_fp8.cuh, gemm_launch_fp16.cuh). */
 template <class op> struct gemm_bf16_kernels {
     /* Of a pair that splits K a kernel of its own: in one with the others it made these 3.5 us slower,
-     * of 26 with one row. Of both layouts where a kernel of one spills: they cost gemm_rs 2 us of 42. */
+     * of 26 with one row. Of both layouts where a kernel of one spills: they cost gemm_rs 2 us of 42.
+     * Likewise of tiles of 192 columns. */
     template <class shape>
-    using splitting = std::conditional_t<op::several_shapes, typename shape::any_layout, shape>;
+    using alone = std::conditional_t<op::several_shapes, typename shape::any_layout, shape>;
     template <class shape>
     using shapes =
-        std::conditional_t<shape::splits, splitting<shape>,
+        std::conditional_t<shape::apart, alone<shape>,
                            gemm_op_shapes<op, shape,
                                           gemm_shapes<void MK_GEMM_TILES(GEMM_OP_SHAPE)
                                                           MK_FEW_ROWS_TILES(GEMM_OP_SHAPE)>>>;
@@ -217,15 +218,16 @@ template <class op> struct gemm_bf16_kernels {
         return gemm_op_shape<op, rows, columns, cluster_, stages, boxes>(form, transposed, call);
         MK_GEMM_TILES(GEMM_OP_TRY)
         MK_FEW_ROWS_TILES(GEMM_OP_TRY)
-        if constexpr (op::splits)
-            if (form->number != MK_FP24) {
-#define GEMM_OP_SPLIT(rows, columns, cluster_, stages, boxes)                                      \
-    if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
+#define GEMM_OP_ALONE(rows, columns, cluster_, stages, boxes)                                      \
+    if (form->number != MK_FP24 && form->tile_m == rows * cluster_ && form->tile_n == columns &&   \
+        form->cluster == cluster_)                                                                 \
         return gemm_shape_as_laid<rows, columns, cluster_, stages, boxes, MK_BF16, GEMM_BF16>(     \
             transposed, call);
-                MK_SPLIT_TILES(GEMM_OP_SPLIT)
-#undef GEMM_OP_SPLIT
-            }
+        if constexpr (op::splits)
+            MK_SPLIT_TILES(GEMM_OP_ALONE)
+        if constexpr (op::middle)
+            MK_MIDDLE_TILES(GEMM_OP_ALONE)
+#undef GEMM_OP_ALONE
 #undef GEMM_OP_TRY
         return -EINVAL;
     }

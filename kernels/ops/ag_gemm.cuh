@@ -73,7 +73,7 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
 template <bool scaled> struct ag_gemm_on_gpu {
     typedef struct ag_gemm_plan plan;
     typedef struct ag_gemm_maps maps;
-    static constexpr bool fp24 = false, splits = false;
+    static constexpr bool fp24 = false, splits = false, middle = true;
     static constexpr uint32_t shared_bytes = GPU_COPY_SHARED_BYTES;
 
     static struct gemm_form form(const plan *p)

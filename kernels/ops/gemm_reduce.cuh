@@ -177,7 +177,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     /* Consumers may store at peers what senders would take there: parts of 16 bits (else registers are
      * spilled), where the sum goes to all. */
-    static constexpr bool straightens = op::gathers && !op::tree && sums == op::element;
+    static constexpr bool straightens =
+        op::gathers && !op::tree && !op::joint && sums == op::element;
 
     /* An epilogue of rows may be done with the sums in registers. */
     static constexpr bool inside = op::gathers && !op::tree;
@@ -570,7 +571,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
  * the tile has no such rows it is of the first. */
 template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::adds(uint32_t i)
 {
-    if (op::tiles(plan)->shots == 1)
+    if (op::joint || op::tiles(plan)->shots == 1)
         return false; /* what is added comes by `exchange` */
     if (i == 0)
         await_work(0);
@@ -635,6 +636,8 @@ reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile
 {
     typedef reduce_parts<shape> parts;
     await_work(i); /* the first tile's stages may have come before */
+    if constexpr (op::joint)
+        return;
     if constexpr (op::tree)
         if (direct()) {
             add_in_tree<shape>(i, sum, half, rank, ring);
@@ -786,21 +789,21 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
                                              reduce_lane<op>());
             return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
         }
-        if (inside && shape::tile_m <= PLAN_MOST_NORM_ROWS && !shape::splits &&
-            kind == GEMM_RS_JOINT) {
-            const struct joint_norm<op, struct reduce_work> norm = {
-                joint_norm_shared, w, row
-            };
-            if (norm.o->inside)
-                norm.template ahead<shape::blocks, shape::tile_n / 2>();
-            exchange<shape>(w, sum, row, half);
-            joint_add<op, shape::number, true>(plan, launch, w, sum, joint_rows{row});
-            if (!norm.o->inside)
-                return false;
-            norm.apply(sum, half * 4 + threadIdx.x % 128 / 32, 8 / shape::parts,
-                       operands->limit_ns);
-            return true;
-        }
+        if constexpr (inside && shape::tile_m <= PLAN_MOST_NORM_ROWS && !shape::splits)
+            if (kind == GEMM_RS_JOINT) {
+                const struct joint_norm<op, struct reduce_work> norm = {
+                    joint_norm_shared, w, row
+                };
+                if (norm.o->inside)
+                    norm.template ahead<shape::blocks, shape::tile_n / 2>();
+                exchange<shape>(w, sum, row, half);
+                joint_add<op, shape::number, true>(plan, launch, w, sum, joint_rows{row});
+                if (!norm.o->inside)
+                    return false;
+                norm.apply(sum, half * 4 + threadIdx.x % 128 / 32, 8 / shape::parts,
+                           operands->limit_ns);
+                return true;
+            }
         if (kind == GEMM_RS_JOINT) {
             exchange<shape>(w, sum, row, half);
             joint_add<op, shape::number, true>(plan, launch, w, sum, joint_rows{row});
@@ -911,7 +914,7 @@ GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t
         cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
     if (op::shares && op::tiles(plan)->shared)
         send_tiles<op::shares ? (int)REDUCE_SHARED : (int)GEMM_RS_JOINT>(&own, sender, senders);
-    else if (op::tiles(plan)->shots == 1)
+    else if (op::joint || op::tiles(plan)->shots == 1)
         send_tiles<GEMM_RS_JOINT>(&own, sender, senders);
     else
         send_tiles<GEMM_RS_OWN>(&own, sender, senders);
@@ -1010,7 +1013,7 @@ static int gemm_describe_slices(CUtensorMap *map, const void *b, uint64_t n, uin
 template <class op> struct reduce_on_gpu {
     typedef typename op::plan plan;
     typedef struct reduce_maps maps;
-    static constexpr bool fp24 = true, splits = !op::cuts && !op::tree;
+    static constexpr bool fp24 = true, splits = !op::cuts && !op::tree, middle = splits;
     static constexpr uint32_t shared_bytes = op::tree ? gemm_tree_shared_bytes() : 0;
     static_assert(!op::shared_code || CTA_LANES_VARY, "the operator's file says so");
     static constexpr bool of_all_blocks = op::shared_code, several_shapes = op::shared_code;
@@ -1059,7 +1062,8 @@ template <class op> struct reduce_on_gpu {
                                     const struct gemm_operands *operands, const maps *m,
                                     uint8_t *memory)
     {
-        typedef reduce_of_tiles<op, (shapes::tile_n > PLAN_MOST_JOINT_COLUMNS)> of_tiles;
+        typedef reduce_of_tiles<op, (shapes::tile_n > PLAN_MOST_JOINT_COLUMNS), shapes::middle>
+            of_tiles;
         struct reduce_source<of_tiles, shapes::number> source;
         source.plan = p;
         source.launch = launch;

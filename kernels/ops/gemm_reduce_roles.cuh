@@ -234,8 +234,9 @@ template <class roles> struct reduce_cut : roles {
 };
 
 /* Kernels of tiles that are too wide to be shared, or of FP8 to have norms behind the sum that is gathered: code
- * for it would take registers. */
-template <class roles, bool too_wide> struct reduce_of_tiles : roles {
-    static constexpr bool shares = roles::shares && !too_wide,
-                          norms = !(roles::scaled && roles::gathers && too_wide), wide = too_wide;
+ * for it would take registers. joint: their plans have one shot alone (MK_MIDDLE_TILES). */
+template <class roles, bool too_wide, bool joint_> struct reduce_of_tiles : roles {
+    static constexpr bool shares = roles::shares && !too_wide && !joint_,
+                          norms = !(roles::scaled && roles::gathers && too_wide), wide = too_wide,
+                          joint = joint_;
 };

@@ -31,7 +31,8 @@ static int matrix_run(const void *a, const void *b, void *c, int64_t m, int64_t 
 }
 
 /* Those of the operators, and one that only this has. */
-#define MATRIX_TILES(X) MK_GEMM_TILES(X) MK_FEW_ROWS_TILES(X) X(256, 128, 2, 4, 2)
+#define MATRIX_TILES(X)                                                                            \
+    MK_GEMM_TILES(X) MK_FEW_ROWS_TILES(X) MK_MIDDLE_TILES(X) X(256, 128, 2, 4, 2)
 
 int gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
              enum gemm_b b_rows, struct gemm_tiling tiling, uint32_t sms, cudaStream_t stream)
