@@ -531,7 +531,8 @@ static void middle_tile(void **state)
     } of[] = {{MK_OP_GEMM_AR, 768, 4096, 192},  {MK_OP_GEMM_AR, 384, 8192, 192},
               {MK_OP_GEMM_AR, 640, 4096, 192},  {MK_OP_GEMM_AR, 512, 4096, 128},
               {MK_OP_GEMM_AR, 1024, 4096, 128}, {MK_OP_GEMM_AR, 768, 8192, 128},
-              {MK_OP_AG_GEMM, 384, 8192, 192}};
+              {MK_OP_AG_GEMM, 384, 8192, 192},  {MK_OP_GEMM_RS, 640, 4096, 192},
+              {MK_OP_GEMM_RS, 384, 8192, 192},  {MK_OP_GEMM_RS, 512, 4096, 128}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct mk_problem one = q;
         one.op = of[i].op;
@@ -541,7 +542,10 @@ static void middle_tile(void **state)
         one.deterministic = MK_DETERMINISTIC;
         assert_int_not_equal(built(&one, 0, 0).problem.tuning.tile_n, 192);
     }
-    struct mk_problem other;
+    struct mk_problem other = q;
+    other.op = MK_OP_GEMM_RS; /* its shots are asked for, or its tile */
+    other.tuning.shots = 2;
+    assert_int_not_equal(built(&other, 0, 0).problem.tuning.tile_n, 192);
 #define REFUSED(field, value)                                                                      \
     other = q;                                                                                     \
     other.tuning.tile_m = 128;                                                                     \
@@ -554,6 +558,32 @@ static void middle_tile(void **state)
     REFUSED(tuning.shots, 2);
     REFUSED(tuning.shots, 3);
 #undef REFUSED
+}
+
+/* Columns of moe_dispatch_gemm's tiles by default, as two H200s say (docs/FIGURES.md): 128 where few rows leave a second wave of
+ * 256 nearly empty. */
+static void moe_columns(void **state)
+{
+    static const struct {
+        uint64_t tokens, hidden, inner, experts, k;
+        uint32_t tile_n;
+    } of[] = {{1, 7168, 2048, 32, 8, 256},   {4, 7168, 2048, 32, 8, 128},
+              {128, 7168, 2048, 32, 8, 128}, {256, 7168, 2048, 32, 8, 256},
+              {16, 7168, 2048, 64, 8, 256},  {16, 4096, 14336, 8, 2, 256},
+              {16, 4096, 1536, 64, 8, 128},  {512, 4096, 1536, 64, 8, 256}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const struct mk_problem q = {.op = MK_OP_MOE_DISPATCH_GEMM,
+                                     .exec = MK_EXEC_CUDA,
+                                     .engine = MK_ENGINE_WGMMA,
+                                     .sms = 132,
+                                     .topo = {.nodes = 1, .gpus = 2},
+                                     .moe = {.tokens = of[i].tokens,
+                                             .hidden = of[i].hidden,
+                                             .inner = of[i].inner,
+                                             .experts = of[i].experts,
+                                             .k = of[i].k}};
+        assert_int_equal(built(&q, 0, 0).problem.tuning.tile_n, of[i].tile_n);
+    }
 }
 
 /* At the edge of what a command can name: in, or refused; never narrowed. */
@@ -684,6 +714,7 @@ int main(void)
         cmocka_unit_test(what_moves_has_the_bytes_of_its_dtype),
         cmocka_unit_test(split_k),
         cmocka_unit_test(middle_tile),
+        cmocka_unit_test(moe_columns),
         cmocka_unit_test(few_rows_between_nodes),
         cmocka_unit_test(encoding_limits),
         cmocka_unit_test(huge_shapes),

@@ -157,9 +157,7 @@ static int plan_middle(const struct mk_problem *q, struct mk_gemm_tile *out)
            !q->deterministic && !(q->epilogue & MK_EPILOGUE_GATED) && mk_middle_tile(0, out);
 }
 
-/* And whether they are one wave where tiles of 128 are more: a product of 384,8192,4096 then takes 41 us in place of 52, one of
- * 768,4096,8192 76 in place of 93 (one H200, docs/FIGURES.md). Two waves take as long as three of 128. */
-static int plan_in_the_middle(const struct mk_problem *q, struct mk_gemm_tile *tile)
+int plan_in_the_middle(const struct mk_problem *q, struct mk_gemm_tile *tile)
 {
     const uint64_t rows = mk_ceil_div(q->m, 128);
     return plan_middle(q, tile) && rows * mk_ceil_div(q->n, 128) > q->sms &&

@@ -23,6 +23,11 @@ plan_tiles plan_gemm_tile, plan_gemm_sum_tile;
 int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, uint64_t most_rows,
                       int pairs, char *error, size_t size);
 
+/* Whether of a plan of one shot tiles of 192 columns, *tile, are one wave where tiles of 128 are more: a product of 384,8192,4096
+ * then takes 41 us in place of 52, one of 768,4096,8192 76 in place of 93 (one H200, docs/FIGURES.md). Two waves take as
+ * long as three of 128. */
+int plan_in_the_middle(const struct mk_problem *q, struct mk_gemm_tile *tile);
+
 /* struct op_descriptor's: `shared_k`: on GPUs the default K is what the ranks share in parts,
  * else N is. */
 void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers);

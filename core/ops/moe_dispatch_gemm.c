@@ -7,11 +7,30 @@
 #include "core/pipeline.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
+#include <math.h>
+
 static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
     if (q->engine == MK_ENGINE_MMA)
         return q->fp8 ? mk_mma_fp8_tile(i, out) : mk_mma_tile(i, out);
     return q->fp8 ? mk_fp8_grouped_tile(i, out) : mk_grouped_tile(i, out);
+}
+
+/* Of bf16 on wgmma: rows of an expert, at most, where tiles of 128 columns may be better than of 256; and from how many tiles of
+ * 256 on, in waves of compute CTAs, to how many. Two H200s (docs/FIGURES.md): where a second wave is nearly empty (16 to 128
+ * tokens, 7168,2048,32,8: 1.07 waves) 1.25 to 1.32 times as fast, at 1.4 to 1.6 waves 1.02 to 1.05, at 1.9 .92. */
+#define MOE_NARROW_ROWS 96
+#define MOE_NARROW_FROM 0.9
+#define MOE_NARROW_TO 1.67
+
+static int moe_dispatch_gemm_narrow(const struct mk_problem *q, uint64_t rows)
+{
+    const double experts = (double)q->moe.experts, world = mk_world(&q->topo),
+                 untouched = pow(1 - (double)q->moe.k / experts, (double)q->moe.tokens * world),
+                 waves = experts / world * (1 - untouched) *
+                         (double)mk_ceil_div(q->moe.inner, 256) / (q->sms - q->sms / 11.0);
+    return q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && rows <= MOE_NARROW_ROWS &&
+           waves > MOE_NARROW_FROM && waves <= MOE_NARROW_TO;
 }
 
 /* Of the tiles that are built, the narrowest that has all columns; else the widest. Of FP8 no more
@@ -20,7 +39,8 @@ static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struc
 static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
 {
     const uint64_t rows = q->moe.tokens * mk_world(&q->topo) * q->moe.k / q->moe.experts;
-    const uint32_t most = q->fp8 && rows <= 128 ? 128 : UINT32_MAX;
+    const uint32_t most =
+        (q->fp8 ? rows <= 128 : moe_dispatch_gemm_narrow(q, rows)) ? 128 : UINT32_MAX;
     struct mk_gemm_tile tile;
     uint32_t columns = 0;
     for (uint32_t i = 0; moe_dispatch_gemm_built(q, i, &tile); i++)
