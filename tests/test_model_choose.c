@@ -398,7 +398,7 @@ static void shots_follow_the_ranks(void **state)
     assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 8, 384, 1)), 4);
     assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 8, 16, 1)), 1);
     assert_int_equal(shots_of(few_rows(MK_OP_AG_GEMM, 3, 384, 1)), 1); /* tiles of 192 columns */
-    assert_int_equal(shots_of(few_rows(MK_OP_AG_GEMM, 3, 480, 1)), 2);
+    assert_int_equal(shots_of(few_rows(MK_OP_AG_GEMM, 3, 768, 1)), 2);
 }
 
 int main(void)
