@@ -182,7 +182,7 @@ def measurements(gpus):
         for more, shapes in groups.items():
             options = [op, "--shapes", ":".join(shapes), *more]
             options += ["--iters", "60", "--burst", "12"] if few else ["--iters", "12"]
-            if op in ("ag_gemm", "gemm_rs", "gemm_ar") and "fp8" not in more:  # PyTorch fuses no FP8
+            if op in ("ag_gemm", "gemm_rs", "gemm_ar") and "fp8" not in more:  # PyTorch's of FP8 has no blocks
                 options += ["--vs", "torch"]
             yield re.sub("[^a-z0-9]+", "_", (title + " ".join(more)).lower()) + ".csv", options
 
