@@ -398,7 +398,7 @@ def refusals():
     for of_columns in (64,), (64, 1), (1, 64):  # RowWise
         refuses("not one for each column", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], torch.ones(of_columns))
     refuses("the function for FP8 is ag_gemm_fp8", mkernel.ag_gemm, a, b, options="dtype=fp8")
-    refuses("B has to be [N,K]", mkernel.ag_gemm_fp8, codes, weight, *scales)
+    refuses("B must lie [N, K] in memory, as w.t() of a contiguous w does: b.mT.contiguous().mT", mkernel.ag_gemm_fp8, codes, weight, *scales)
     refuses("B is [64, 48] and bias [40]", mkernel.ag_gemm, a, b, bias=bf16(40))
     refuses("'gelu' is none of bias, silu, gelu_tanh", mkernel.ag_gemm, a, b, activation="gelu")
     refuses("gated says what an activation is multiplied by", mkernel.ag_gemm, a, b, gated=True)
