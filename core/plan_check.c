@@ -77,7 +77,7 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                            "K = %llu with dtype=fp8: rows of A must be 16-byte multiples; the next "
                            "K that works is %llu",
                            k, (unsigned long long)mk_round_up(k, 16));
-    /* Scales that are gathered lie row by row, as they come; others have room behind the last row. */
+    /* Scales that are gathered lie one row behind the other; else there is room behind the last. */
     if (strstr(op_of(q->op)->arguments[0].shape, "M/W") && m % unit)
         return plan_refuse(error, size,
                            "M = %llu with dtype=fp8: rows of scales must be 16-byte multiples, 4 "

@@ -74,10 +74,10 @@ static void exact_fill_fp8(const struct mk_problem *q, const struct sim_launch *
     float *scales = l->arguments[3];
     for (uint64_t i = 0; i < q->m * q->k; i++)
         codes[i] = mk_e4m3_from_float(a[i]);
-    for (uint64_t i = 0; i < blocks * wide;
-         i++) /* behind the last row, too, what nobody multiplies */
-        scales[i] = ldexpf(1, exact_power_of_row(l, i % wide) +
-                                  exact_power(l, q->topo.rank, 3, i / wide, 32));
+    for (uint64_t i = 0; i < blocks * wide; i++)
+        scales[i] = i % wide < q->m ? ldexpf(1, exact_power_of_row(l, i % wide) +
+                                                    exact_power(l, q->topo.rank, 3, i / wide, 32))
+                                    : NAN; /* nobody multiplies these */
     codes = l->arguments[1];
     scales = l->arguments[4];
     for (uint64_t i = 0; i < q->k * q->n; i++)

@@ -1,8 +1,9 @@
-/* On GPUs a row of C has the same bits in gemm_rs, gemm_ar, ag_gemm, moe_ffn and ring_attention with MK_EVERYWHERE, whatever M, the
- * row's place, the tile, B's layout, one shot or two or blocks of columns, the split of a sequence and its length behind a mask, and on 1, 2 and 4 ranks
- * (which may share GPUs) and on two nodes of one rank: hundreds of random cases, all compared element by element with the first that
- * had the row. Engines are compared with themselves; whether they agree in products, a line says.
- * All cases are run, and those whose rows differ listed.
+/* On GPUs a row of C has the same bits in gemm_rs, gemm_ar, ag_gemm, moe_ffn and ring_attention with
+ * MK_EVERYWHERE, whatever M, the row's place, the tile, B's layout, one shot or two or blocks of
+ * columns, the split of a sequence and its length behind a mask, and on 1, 2 and 4 ranks (which may
+ * share GPUs) and on two nodes of one rank: hundreds of random cases, all compared element by
+ * element with the first that had the row. Engines are compared with themselves; whether they agree
+ * in products, a line says. All cases are run, and those whose rows differ listed.
  *
  *   gpu_same_bits [CASES]              default 500
  *   gpu_same_bits CASES emulated       the same on emulated GPUs, in host memory

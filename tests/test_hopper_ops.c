@@ -395,8 +395,9 @@ static void test_ag_gemm_fp8_on_mma(void **state)
     }
 }
 
-/* FP8 of operators that add over ranks: every tile, in two shots and in one (there a tile for few rows stands for the widest),
- * deterministic too, on two nodes; rows that are no multiple of 4, so that rows of scales end in front of the next's 16 bytes. */
+/* FP8 of operators that add over ranks: every tile, in two shots and in one (there a tile for few
+ * rows stands for the widest), deterministic too, on two nodes; rows that are no multiple of 4,
+ * so that rows of scales end in front of the next's 16 bytes. */
 static void sums_of_fp8(enum mk_op op, enum mk_engine engine)
 {
     static const uint64_t of[][3] = {

@@ -1,7 +1,8 @@
 /* LIMIT=600 */
-/* GPU kernels of gemm_rs, gemm_ar, ag_gemm, moe_ffn and ring_attention, on emulated GPUs, give a row of C the bits that core/sum_tree.h says, whatever M, the
- * tile, one shot or two or blocks of columns, the roles, and 1, 2, 4 or 8 ranks on one node or two. (The emulation's products are added in the order of K,
- * so what is left is the tree.) */
+/* GPU kernels of gemm_rs, gemm_ar, ag_gemm, moe_ffn and ring_attention, on emulated GPUs, give a
+ * row of C the bits that core/sum_tree.h says, whatever M, the tile, one shot or two or blocks of
+ * columns, the roles, and 1, 2, 4 or 8 ranks on one node or two. (The emulation's products are
+ * added in the order of K, so what is left is the tree.) */
 #include "core/gemm_tiles.h"
 #include "sim/emulated.h"
 #include "tests/helpers/same_bits_attention.h"
@@ -48,8 +49,8 @@ static void sums(enum mk_op op)
     same_cases(op, 0, op == MK_OP_AG_GEMM ? 12 : 48, draw_plan, emulate);
 }
 
-/* The norm of a row, too, on engine wgmma; on engine mma a plan refuses it. A sum of squares that is off by 2^-14 shows, by
- * one unit in its last place it seldom does. */
+/* The norm of a row, too, on engine wgmma; on engine mma a plan refuses it. A sum of squares that
+ * is off by 2^-14 shows, by one unit in its last place it seldom does. */
 static void test_norms(void **state)
 {
     const uint32_t norm = MK_EPILOGUE_RESIDUAL | MK_EPILOGUE_RMSNORM;

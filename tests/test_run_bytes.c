@@ -173,8 +173,9 @@ static void attention(const uint32_t form[2], const char *fabric, int causal)
 }
 
 /* To every rank of the rail how many rows each rank of its node gets, 4 bytes for each of its
- * experts, and tokens; and each token once to each other node where it has an expert, with 16 bytes
- * for each of its experts. moe_ffn: from there one row of results of `back` bytes. token_bytes: of a row. */
+ * experts, and tokens; and each token once to each other node where it has an expert, with 16
+ * bytes for each of its experts. moe_ffn: from there one row of results of `back` bytes.
+ * token_bytes: of a row. */
 static void moe_minimum(const struct run_job *j, uint64_t token_bytes, uint64_t back,
                         uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
 {
@@ -222,7 +223,8 @@ static void moe(enum mk_op op, const uint32_t form[2], const char *fabric, int r
     expect_links(&j.problem.topo, expected, options);
 }
 
-/* A token is a record of e4m3 and its scales, 160 + 8 bytes in whole 16; so is a sum on its way back, if asked for. */
+/* A token is a record of e4m3 and its scales, 160 + 8 bytes in whole 16; so is a sum on its way
+ * back, if asked for. */
 static void moe_fp8(enum mk_op op, const uint32_t form[2], const char *fabric, int back)
 {
     struct run_job j = {

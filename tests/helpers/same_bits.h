@@ -179,9 +179,9 @@ static uint32_t same_shots(struct sim_random *r, const struct mk_problem *q)
     return q->topo.nodes == 1 && drawn % 2 ? 1 : 2;
 }
 
-/* `count` cases of an operator, every plan as `draw_plan` says, compared with the rule, or with an
- * epilogue, whose rule is an executor's own, with the first that had the row. emulate: makes the case one for
- * emulated GPUs; NULL: the host's. */
+/* `count` cases of an operator, every plan as `draw_plan` says, compared with the rule, or with
+ * an epilogue, whose rule is an executor's own, with the first that had the row. emulate: makes
+ * the case one for emulated GPUs; NULL: the host's. */
 static void same_cases(enum mk_op op, uint32_t epilogue, uint32_t count,
                        void (*draw_plan)(struct sim_random *, struct mk_problem *),
                        void (*emulate)(struct sim_random *, struct sim_world_config *))
