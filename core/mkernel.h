@@ -286,9 +286,9 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
 
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],
  * C [M/W, N], bf16. Unless spec.deterministic is set, partial sums may be bf16 and may be added in
- * any order. With MK_EVERYWHERE the K of all ranks is cut in 8 blocks, each of which is summed for itself, and these are
- * added in one tree: 1, 2, 4 and 8 ranks give the same bits. With "dtype=fp8" as in mk_ag_gemm, but A_scales is [ceil(K/128), M] and M a multiple
- * of 4.
+ * any order. With MK_EVERYWHERE K of all ranks is cut in 8 blocks, summed each for itself, and added
+ * in one tree: the same bits of 1, 2, 4 and 8 ranks. With "dtype=fp8" as in mk_ag_gemm, but M is any,
+ * and A_scales [ceil(K/128), M rounded up to a multiple of 4]; nobody looks at those behind M.
  * With "epilogue=residual" mk_launch takes one argument more, behind all others: residual, bf16 and
  * of C's shape, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it takes three more,
  * residual, norm_weight [N] and new_residual, bf16 and of C's shape: new_residual is that sum,

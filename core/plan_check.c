@@ -46,7 +46,8 @@ int plan_check_shape(const struct mk_problem *q, char *error, size_t size)
 int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
 {
     char list[OP_LIST_TEXT];
-    unsigned long long k = q->k, m = q->m, shards = 1, unit;
+    const uint32_t unit = 4 * mk_world(&q->topo);
+    unsigned long long k = q->k, m = q->m;
     if (q->bytes && !op_has_bytes(q->op))
         return plan_refuse(error, size, "dtype=bytes: %s %s; bytes are for %s", plan_op_name(q->op),
                            op_has_fp8(q->op) && !op_of(q->op)->b_layout
@@ -76,14 +77,12 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                            "K = %llu with dtype=fp8: rows of A must be 16-byte multiples; the next "
                            "K that works is %llu",
                            k, (unsigned long long)mk_round_up(k, 16));
-    if (strstr(op_of(q->op)->arguments[0].shape, "M/W"))
-        shards = mk_world(&q->topo);
-    unit = 4 * shards;
-    if (m % unit)
+    /* Scales that are gathered lie one row behind the other; else there is room behind the last. */
+    if (strstr(op_of(q->op)->arguments[0].shape, "M/W") && m % unit)
         return plan_refuse(error, size,
                            "M = %llu with dtype=fp8: rows of scales must be 16-byte multiples, 4 "
-                           "rows for each of %llu rank%s; the next M that works is %llu",
-                           m, shards, shards > 1 ? "s" : "",
+                           "rows for each of %u rank%s; the next M that works is %llu",
+                           m, unit / 4, unit > 4 ? "s" : "",
                            (unsigned long long)mk_round_up(m, unit));
     return 0;
 }

@@ -479,7 +479,8 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
     q.tuning = e->tuning;
     if (plan_build(p, &q, flag_base, heap_base, why, sizeof why)) {
         int result = tuning_build_formula(p, problem, flag_base, heap_base, error, size);
-        if (result || !exact || problem->sms_most) /* it was measured on all SMs */
+        /* it was measured on all SMs, and of a product alone: not all tiles have an epilogue */
+        if (result || !exact || problem->sms_most || problem->epilogue)
             return result;
         return plan_refuse(error, size, "%s:%u: its plan does not fit: %s",
                            e->shipped ? "core/tuning.plans" : t->path, e->line, why);

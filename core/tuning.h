@@ -144,7 +144,8 @@ const struct tuning_entry *tuning_find(const struct tuning_table *t,
 
 /* plan_build; where the problem has no option of its own with a tuned plan, p->tuned says which, or
  * with what the model of the machine chooses (core/model/choose.h).
- * Where one that matches exactly does not fit, -EINVAL with its file and line. */
+ * Where one that matches exactly does not fit, -EINVAL with its file and line; but with an epilogue
+ * or fewer SMs, which lines say nothing of, the formula chooses then. */
 int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem,
                  const char *device, uint32_t flag_base, uint64_t heap_base, char *error,
                  size_t size);

@@ -69,14 +69,15 @@ static void exact_fill_fp8(const struct mk_problem *q, const struct sim_launch *
                            const int8_t *b)
 {
     const uint64_t blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK), pitch = mk_round_up(blocks, 4),
-                   columns = mk_ceil_div(q->n, MK_SCALE_BLOCK);
+                   columns = mk_ceil_div(q->n, MK_SCALE_BLOCK), wide = mk_round_up(q->m, 4);
     uint8_t *codes = l->arguments[0];
     float *scales = l->arguments[3];
     for (uint64_t i = 0; i < q->m * q->k; i++)
         codes[i] = mk_e4m3_from_float(a[i]);
-    for (uint64_t i = 0; i < blocks * q->m; i++)
-        scales[i] = ldexpf(1, exact_power_of_row(l, i % q->m) +
-                                  exact_power(l, q->topo.rank, 3, i / q->m, 32));
+    for (uint64_t i = 0; i < blocks * wide; i++)
+        scales[i] = i % wide < q->m ? ldexpf(1, exact_power_of_row(l, i % wide) +
+                                                    exact_power(l, q->topo.rank, 3, i / wide, 32))
+                                    : NAN; /* nobody multiplies these */
     codes = l->arguments[1];
     scales = l->arguments[4];
     for (uint64_t i = 0; i < q->k * q->n; i++)

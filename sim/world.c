@@ -58,7 +58,7 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     void **arguments = sim_world_arguments(r, ++r->launch);
     uint32_t outputs = op_extents(&r->plan.problem, bytes);
     if (config->inputs) {
-        config->inputs(config->context, &r->plan, r->launch, arguments[0], arguments[1]);
+        config->inputs(config->context, &r->plan, r->launch, arguments);
     } else {
         const struct sim_launch l = {
             .plan = &r->plan, .seed = config->seed, .launch = r->launch, .arguments = arguments};

@@ -69,9 +69,10 @@ struct sim_world_config {
      * faster) */
     int unwatched;
 
-    /* Fills A and B of `rank` for launch 1 .. launches; C is poisoned. NULL: random by the seed. */
-    void (*inputs)(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a,
-                   uint16_t *b);
+    /* Fills a rank's inputs of launch 1 .. launches, by their arguments' numbers; outputs are
+     * poisoned. NULL: random by the seed. */
+    void (*inputs)(void *context, const struct mk_plan *plan, uint64_t launch,
+                   void *const *arguments);
     /* Verifies C after launch `launch`: 0, or non-zero with a sentence in `text`. NULL: by the
      * operator's own verification. */
     int (*check)(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,

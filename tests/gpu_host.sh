@@ -238,6 +238,9 @@ for op in gemm_rs gemm_ar; do
     check ${op}_fp8_one_shot_of_tiles $fp8 --gpus "$gpus" --shape $((gpus * 200)),1032,1040 --iters 8 --shots 1
     check ${op}_fp8_deterministic $fp8 --gpus "$gpus" --shape $((gpus * 520)),520,1040 --iters 8 --deterministic
     check ${op}_fp8_two_nodes $fp8 $nodes --shape $((world * 520)),520,1040 --iters 8
+    check ${op}_fp8_odd_rows $fp8 --gpus "$gpus" --shape $((gpus * 65)),520,1040 --iters 8
+    check ${op}_fp8_odd_rows_in_two_shots $fp8 --gpus "$gpus" --shape $((gpus * 517)),520,1040 --iters 8 --shots 2
+    check ${op}_fp8_odd_rows_mma $fp8 --gpus "$gpus" --shape $((gpus * 65)),520,1040 --iters 8 --engine mma
     fp16="$run --dtype fp16"
     check ${op}_fp16 $fp16 --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 20 --burst 5
     check ${op}_fp16_nk_tiles_128x64 $fp16 --gpus "$gpus" --shape $((gpus * 520)),392,1040 --iters 8 --tile 128,64 --b-layout nk
@@ -287,6 +290,7 @@ run="$mkernel run gemm_ar --exec cuda --check --timeout 5"
 for rows in 1 3 17 1000 4097; do
     check gemm_ar_any_rows_$rows $run --gpus "$gpus" --shape $rows,1032,1000 --iters 20 --burst 5
     check gemm_ar_any_rows_${rows}_in_two_shots $run --gpus "$gpus" --shape $rows,1032,1000 --iters 20 --burst 5 --shots 2
+    check gemm_ar_any_rows_${rows}_fp8 $run --gpus "$gpus" --shape $rows,1032,1040 --iters 20 --burst 5 --dtype fp8 --b-layout nk
 done
 check gemm_ar_any_rows_deterministic $run --gpus "$gpus" --shape 1001,1032,1000 --iters 20 --burst 5 --shots 2 --deterministic
 check gemm_ar_any_rows_one_shot_deterministic $run --gpus "$gpus" --shape 3,1032,1000 --iters 20 --burst 5 --deterministic

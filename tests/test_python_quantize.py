@@ -114,6 +114,21 @@ def multiplying():
     total = sum(gathered(product))
     close(mkernel.gemm_ar_fp8(a, b.t(), a_scales, b_scales), total)
     close(mkernel.gemm_rs_fp8(a, b.t(), a_scales, b_scales), total.chunk(W)[r])
+    for rows in 1, 3, 17:  # decoded tokens: as many as there are
+        few, of_few = mkernel.quantize(x[:rows])
+        close(mkernel.gemm_ar_fp8(few, b.t(), of_few, b_scales), total[:rows])
+    # One rank's NaN reaches its row of the sum on every rank and nothing else; so does a row that is zeros or far from 1 everywhere.
+    odd = x.clone()
+    if r == W - 1:
+        odd[5, 270] = float("nan")
+    odd[7], odd[9], odd[10] = 0, x[9] * 2.0**40, x[10] * 2.0**-40
+    a, a_scales = mkernel.quantize(odd)
+    c = mkernel.gemm_ar_fp8(a, b.t(), a_scales, b_scales)
+    assert c[5].isnan().all() and not c[7].any()
+    close(c[9], total[9] * 2.0**40), close(c[10], total[10] * 2.0**-40)
+    kept = [row for row in range(m) if row not in (5, 7, 9, 10)]
+    close(c[kept], total[kept])
+    a, a_scales = mkernel.quantize(x)
     mine = x.chunk(W)[r]
     close(mkernel.ag_gemm_fp8(*(lambda q: (q[0], b.t(), q[1]))(mkernel.quantize(mine)), b_scales),
           torch.cat(gathered(mine)).double() @ weight.detach().double().t())

@@ -396,8 +396,10 @@ def refusals():
     refuses("A is of torch.bfloat16, and should be of torch.float8_e4m3fn", mkernel.ag_gemm_fp8, a, weight.t(), *scales)
     refuses("A_scales is [16, 2], and should be [1, 16]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0].t().repeat(1, 2), scales[1])
     refuses("B_scales is [1, 2], and should be [1, 4]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], scales[1][:, :2])
+    for of_columns in (64,), (64, 1), (1, 64):  # RowWise
+        refuses("not one for each column", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], torch.ones(of_columns))
     refuses("the function for FP8 is ag_gemm_fp8", mkernel.ag_gemm, a, b, options="dtype=fp8")
-    refuses("B has to be [N,K]", mkernel.ag_gemm_fp8, codes, weight, *scales)
+    refuses("B must lie [N, K] in memory, as w.t() of a contiguous w does: b.mT.contiguous().mT", mkernel.ag_gemm_fp8, codes, weight, *scales)
     refuses("B is [64, 48] and bias [40]", mkernel.ag_gemm, a, b, bias=bf16(40))
     refuses("'gelu' is none of bias, silu, gelu_tanh", mkernel.ag_gemm, a, b, activation="gelu")
     refuses("gated says what an activation is multiplied by", mkernel.ag_gemm, a, b, gated=True)

@@ -144,6 +144,21 @@ static void gemm(enum mk_op op, const uint32_t form[2], const char *fabric, int 
     expect_rails(&q, options, bytes);
 }
 
+/* Of e4m3: of A a byte each, and four for the scale of 128 of a row. Sums are bf16's. */
+static void gemm_fp8(enum mk_op op, const uint32_t form[2], const char *fabric)
+{
+    struct mk_problem q = {
+        .op = op, .topo = {form[0], form[1], 0}, .fp8 = 1, .b_transposed = 1, .n = 40, .k = 144};
+    const uint64_t shard = 36;
+    char options[256];
+    q.m = shard * mk_world(&q.topo);
+    snprintf(options, sizeof options,
+             "%s --fabric %s --nodes %u --gpus %u --tile 16,40 --chunk-rows 16 --shape %d,40,144 "
+             "--dtype fp8 --b-layout nk",
+             plan_op_name(op), fabric, form[0], form[1], (int)q.m);
+    expect_rails(&q, options, op == MK_OP_AG_GEMM ? shard * (q.k + 2 * 4) : shard * q.n * 2);
+}
+
 static void attention(const uint32_t form[2], const char *fabric, int causal)
 {
     struct mk_problem q = {.op = MK_OP_RING_ATTENTION, .topo = {form[0], form[1], 0}};
@@ -158,9 +173,10 @@ static void attention(const uint32_t form[2], const char *fabric, int causal)
 }
 
 /* To every rank of the rail how many rows each rank of its node gets, 4 bytes for each of its
- * experts, and tokens; and each token once to each other node where it has an expert, with 16 bytes
- * for each of its experts. moe_ffn: from there one row of results of `back` bytes. */
-static void moe_minimum(const struct run_job *j, uint64_t back,
+ * experts, and tokens; and each token once to each other node where it has an expert, with 16
+ * bytes for each of its experts. moe_ffn: from there one row of results of `back` bytes.
+ * token_bytes: of a row. */
+static void moe_minimum(const struct run_job *j, uint64_t token_bytes, uint64_t back,
                         uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
 {
     static uint32_t ids[4096];
@@ -182,7 +198,7 @@ static void moe_minimum(const struct run_job *j, uint64_t back,
                         uint32_t expert = ids[token * m->k + place];
                         there |= expert < m->experts && expert / node_experts == mk_node_of(t, to);
                     }
-                    expected[from][to] += there ? m->hidden * 2 + 16 * m->k : 0;
+                    expected[from][to] += there ? token_bytes + 16 * m->k : 0;
                     expected[to][from] += there ? back : 0;
                 }
             }
@@ -203,7 +219,26 @@ static void moe(enum mk_op op, const uint32_t form[2], const char *fabric, int r
              plan_op_name(op), fabric, form[0], form[1], (int)j.problem.moe.experts, names[routing],
              deterministic ? " --deterministic" : "");
     run(options, (int)mk_world(&j.problem.topo));
-    moe_minimum(&j, op != MK_OP_MOE_FFN ? 0 : 72 * (deterministic ? 4 : 2), expected);
+    moe_minimum(&j, 72 * 2, op != MK_OP_MOE_FFN ? 0 : 72 * (deterministic ? 4 : 2), expected);
+    expect_links(&j.problem.topo, expected, options);
+}
+
+/* A token is a record of e4m3 and its scales, 160 + 8 bytes in whole 16; so is a sum on its way
+ * back, if asked for. */
+static void moe_fp8(enum mk_op op, const uint32_t form[2], const char *fabric, int back)
+{
+    struct run_job j = {
+        .options = {.op = op, .seed = 1},
+        .problem = {.op = op, .topo = {form[0], form[1], 0}, .fp8 = 1, .b_transposed = 1}};
+    uint64_t expected[LAUNCH_MOST][LAUNCH_MOST] = {{0}};
+    char options[256];
+    j.problem.moe = (struct mk_moe){21, 160, 48, 2 * mk_world(&j.problem.topo), 2};
+    snprintf(options, sizeof options,
+             "%s --fabric %s --nodes %u --gpus %u --moe 21,160,48,%d,2 --dtype fp8 --b-layout nk%s",
+             plan_op_name(op), fabric, form[0], form[1], (int)j.problem.moe.experts,
+             back ? " --back fp8" : "");
+    run(options, (int)mk_world(&j.problem.topo));
+    moe_minimum(&j, 176, op != MK_OP_MOE_FFN ? 0 : back ? 176 : 160 * 2, expected);
     expect_links(&j.problem.topo, expected, options);
 }
 
@@ -245,12 +280,29 @@ static void test_moe_ffn(void **state)
     EACH(moe(MK_OP_MOE_FFN, forms[form], fabrics[fabric], way + 2 * (int)(form % 2), way));
 }
 
+/* Half of bf16's bytes and the scales, where what is multiplied crosses. */
+static void test_fp8(void **state)
+{
+    for (size_t form = 0; form < 2; form++) {
+        const char *fabric = fabrics[form];
+        gemm_fp8(MK_OP_AG_GEMM, forms[form], fabric);
+        gemm_fp8(MK_OP_GEMM_RS, forms[form], fabric);
+        moe_fp8(MK_OP_MOE_DISPATCH_GEMM, forms[form], fabric, 0);
+        moe_fp8(MK_OP_MOE_FFN, forms[form], fabric, 0);
+        moe_fp8(MK_OP_MOE_FFN, forms[form], fabric, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ag_gemm),           cmocka_unit_test(test_gemm_rs),
-        cmocka_unit_test(test_gemm_ar),           cmocka_unit_test(test_ring_attention),
-        cmocka_unit_test(test_moe_dispatch_gemm), cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_fp8),
+        cmocka_unit_test(test_ag_gemm),
+        cmocka_unit_test(test_gemm_rs),
+        cmocka_unit_test(test_gemm_ar),
+        cmocka_unit_test(test_ring_attention),
+        cmocka_unit_test(test_moe_dispatch_gemm),
+        cmocka_unit_test(test_moe_ffn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

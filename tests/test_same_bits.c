@@ -1,6 +1,7 @@
-/* A row of C has the bits that core/sum_tree.h says, and no others, whatever M, the row's place, the tile, one shot or
- * two, the roles, and 1, 2, 4 or 8 ranks on one node or two: gemm_rs, gemm_ar, ag_gemm, moe_ffn and
- * ring_attention, whose keys may lie in zigzag or not, on the host's executor. Problems that cannot are refused. */
+/* A row of C has the bits that core/sum_tree.h says, and no others, whatever M, the row's place,
+ * the tile, one shot or two or blocks of columns, the roles, and 1, 2, 4 or 8 ranks on one node
+ * or two: gemm_rs, gemm_ar, ag_gemm, moe_ffn and ring_attention, whose keys may lie in zigzag or
+ * not, on the host's executor. Problems that cannot are refused. */
 #include "core/ops/moe.h"
 #include "tests/helpers/same_bits_attention.h"
 #include "tests/helpers/same_bits_moe.h"
@@ -16,13 +17,21 @@ static void draw_plan(struct sim_random *r, struct mk_problem *q)
     for (int role = MK_INTRA_COMM; role < MK_ROLES; role++)
         t->split.ctas[role] =
             op_needs(q->op, &q->topo, (enum mk_role)role) ? 1 + sim_random_below(r, 2) : 0;
-    t->shots = q->topo.nodes == 1 && sim_random_below(r, 2) ? 1 : 2;
+    t->shots = same_shots(r, q);
     q->b_transposed = (int)sim_random_below(r, 2);
 }
 
 static void sums(enum mk_op op)
 {
-    same_cases(op, 100, draw_plan, NULL);
+    same_cases(op, 0, 100, draw_plan, NULL);
+}
+
+/* The norm of a row, too. */
+static void test_norms(void **state)
+{
+    const uint32_t norm = MK_EPILOGUE_RESIDUAL | MK_EPILOGUE_RMSNORM;
+    same_cases(MK_OP_GEMM_AR, norm, 60, draw_plan, NULL);
+    same_cases(MK_OP_GEMM_RS, norm, 30, draw_plan, NULL);
 }
 
 static void test_gemm_rs(void **state)
@@ -159,9 +168,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm_rs),        cmocka_unit_test(test_gemm_ar),
-        cmocka_unit_test(test_ag_gemm),        cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_ring_attention), cmocka_unit_test(test_numbers_tell),
-        cmocka_unit_test(test_refused)};
+        cmocka_unit_test(test_gemm_rs),      cmocka_unit_test(test_gemm_ar),
+        cmocka_unit_test(test_norms),        cmocka_unit_test(test_ag_gemm),
+        cmocka_unit_test(test_moe_ffn),      cmocka_unit_test(test_ring_attention),
+        cmocka_unit_test(test_numbers_tell), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

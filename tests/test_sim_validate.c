@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -407,6 +408,20 @@ static void calibrate_finds_a_machine(void **state)
             found > differs[i].value * (1 + differs[i].near))
             fail_msg("%s was found as %g", differs[i].line, found);
     }
+    /* what FP8 takes, too, if it is asked to */
+    snprintf(of, sizeof of, "%s",
+             written("fp8.machine", "stage_fp8 = 1.1\nstage_fp8_sums = 1.9\n"));
+    run((char *[]){"calibrate", "--exec", "sim", "--of", of, "--fp8", "--output", output, NULL});
+    if (r.status)
+        fail_msg("%s", r.err_text);
+    run((char *[]){"calibrate", "--print", "--machine", output, NULL});
+    const char *tiles = strstr(r.out_text, "\nstage_fp8 = "),
+               *sums = strstr(r.out_text, "\nstage_fp8_sums = ");
+    assert_true(tiles && sums);
+    if (fabs(strtod(tiles + 13, NULL) / 1.1 - 1) > 0.05 ||
+        fabs(strtod(sums + 18, NULL) / 1.9 - 1) > 0.1)
+        fail_msg("%s", r.out_text);
+    refused((char *[]){"calibrate", "--fp8", "--from", "table", NULL}, "--fp8 is for --exec");
     refused((char *[]){"calibrate", "--exec", "sim", NULL}, "--of");
     refused((char *[]){"calibrate", "--exec", "cuda", "--of", of, NULL}, "--exec sim");
     refused((char *[]){"calibrate", "--exec", "sim", "--of", "/nowhere", NULL}, "/nowhere");

@@ -24,12 +24,11 @@ struct product {
     uint32_t checked;
 };
 
-static void fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a,
-                 uint16_t *b)
+static void fill(void *context, const struct mk_plan *plan, uint64_t launch, void *const *arguments)
 {
     const struct mk_problem *q = &plan->problem;
-    sim_fill(a, q->m / mk_world(&q->topo) * q->k, SEED, q->topo.rank, launch, 0);
-    sim_fill(b, q->k * q->n, SEED, q->topo.rank, launch, 1);
+    sim_fill(arguments[0], q->m / mk_world(&q->topo) * q->k, SEED, q->topo.rank, launch, 0);
+    sim_fill(arguments[1], q->k * q->n, SEED, q->topo.rank, launch, 1);
 }
 
 static int check(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,

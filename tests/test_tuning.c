@@ -2,6 +2,7 @@
  * else the formula; a line that is not valid is named by file and number, and keeping a plan leaves
  * all other lines as they were. */
 #include "core/tuning.h"
+#include "core/epilogue.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -337,6 +338,10 @@ static void test_nearest(void **state)
     /* exact: it is told */
     assert_int_equal(tuning_build(&p, &t, &at, "G", 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(strstr(error, "plans:3: its plan does not fit: "));
+    /* with an epilogue, of which the line does not say whether its plan has it, the formula steps
+     * in */
+    at.epilogue = MK_EPILOGUE_RESIDUAL;
+    assert_string_equal(build(&t, &at, "G").tuned, "");
     tuning_close(&t);
 }
 

@@ -130,7 +130,7 @@ const struct op_descriptor op_gemm_ar = {
     .arguments = {{"A", OP_FACTOR, "M,K"},
                   {"B", OP_FACTOR, "K,N"},
                   {"C", OP_BF16, "M,N", .output = 1},
-                  {"A_scales", OP_SCALES, "K:128,M"},
+                  {"A_scales", OP_SCALES, "K:128,M:4*4"},
                   {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
                   {"residual", OP_RESIDUAL, "M,N"},
                   {"norm_weight", OP_NORM, "N"},

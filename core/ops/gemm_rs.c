@@ -178,10 +178,11 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
         result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
                              q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
     if (!result && q->tuning.shots == 3 && (mma || q->fp8 || q->deterministic == MK_EVERYWHERE))
-        result = plan_refuse(error, size, "tiles that ranks share (shots is 3) %s: shots is 1 or 2",
-                             mma      ? "on engine mma"
-                             : q->fp8 ? "of FP8"
-                                      : "with the same bits everywhere");
+        result =
+            plan_refuse(error, size, "tiles that ranks share (shots is 3) %s: shots is 1, 2 or 4",
+                        mma      ? "on engine mma"
+                        : q->fp8 ? "of FP8"
+                                 : "with the same bits everywhere");
     const uint32_t columns =
         q->tuning.shots == 4 && world > 1 ? plan_gemm_rs_columns(q, q->tuning.tile_n) : 0;
     if (!result && q->tuning.shots == 4 && world > 1 && !columns)
@@ -414,7 +415,7 @@ const struct op_descriptor op_gemm_rs = {
     .arguments = {{"A", OP_FACTOR, "M,K"},
                   {"B", OP_FACTOR, "K,N"},
                   {"C", OP_BF16, "M/W,N", .output = 1},
-                  {"A_scales", OP_SCALES, "K:128,M"},
+                  {"A_scales", OP_SCALES, "K:128,M:4*4"},
                   {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
                   {"residual", OP_RESIDUAL, "M/W,N"},
                   {"norm_weight", OP_NORM, "N"},

@@ -22,7 +22,8 @@ static const char *const peers[] = {"blas", "torch"}; /* of enum run_peer */
 static const struct option_spec specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
      "blas (host, GEMM operators): also times OpenBLAS on the same product; torch (cuda): also times "
-     "PyTorch's fused operator or context parallelism, if python3 has it. A cuda bench always times "
+     "PyTorch's fused operator (of fp8 by a scale for each row or one, whichever is faster) or "
+     "context parallelism, if python3 has it. A cuda bench always times "
      "cuBLAS (attention: cuDNN; MoE: PyTorch's grouped products) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(traced), NULL,

@@ -95,6 +95,8 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
         if (job->problem.attention.causal)
             argv[argc++] = "--causal";
     }
+    if (job->problem.fp8 && run_op_of(job->problem.op)->product == RUN_GEMM)
+        argv[argc++] = "--fp8";
     if (run_op_is_routed(job->problem.op)) {
         argv[argc++] = "--routing";
         argv[argc++] = run_routings[job->options.routing];

@@ -83,7 +83,7 @@ static uint64_t gpu_shape_key_b(const struct gpu_bench *b, uint32_t rank, uint64
 
 uint64_t gpu_scales_a(uint64_t rows, uint64_t k)
 {
-    return mk_ceil_div(k, MK_SCALE_BLOCK) * rows;
+    return mk_ceil_div(k, MK_SCALE_BLOCK) * mk_round_up(rows, 4);
 }
 
 /* Of a row of B's. */
@@ -110,7 +110,8 @@ static int gpu_shape_fill(struct gpu_bench *b, struct gpu_shape *s, uint32_t set
                    : 0;
     return gpu_fill(s->plain, key_a, first, a_count, b->stream) ||
                    mk_quantize(MK_EXEC_CUDA, MK_SCALE_1X128, MK_INPUT_BF16, s->plain, s->a_rows,
-                               s->k, s->a[set], s->a_scales[set], 0, b->stream) ||
+                               s->k, s->a[set], s->a_scales[set], mk_round_up(s->a_rows, 4),
+                               b->stream) ||
                    gpu_fill(s->plain, key_b, 0, b_count, b->stream) ||
                    mk_quantize(MK_EXEC_CUDA, MK_SCALE_128X128, MK_INPUT_BF16, s->plain, s->n, s->k,
                                s->b[set], s->b_scales[set], 0, b->stream)

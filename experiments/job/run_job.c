@@ -122,11 +122,13 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
                                                 : NULL;
     else if (o->vs == RUN_VS_BLAS)
         only = "--vs blas";
-    if (cuda && o->ask.dtype && torch)
-        return mk_fail(-EINVAL, error, size,
-                       "--vs torch: PyTorch's fused operators are timed in bf16; --dtype %s is set "
-                       "beside cuBLAS and NCCL without being asked",
-                       plan_dtypes[o->ask.dtype]);
+    if (cuda && o->ask.dtype && torch &&
+        (strcmp(plan_dtypes[o->ask.dtype], "fp8") || run_op_of(o->op)->product != RUN_GEMM))
+        return mk_fail(
+            -EINVAL, error, size,
+            "--vs torch: PyTorch's fused operators are timed in bf16, and those of GEMMs in "
+            "fp8; --dtype %s is set beside cuBLAS and NCCL without being asked",
+            plan_dtypes[o->ask.dtype]);
     if (problem_has_epilogue(&o->ask) && o->mode != RUN_RUN)
         return mk_fail(
             -EINVAL, error, size,

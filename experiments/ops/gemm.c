@@ -136,7 +136,7 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
 {
     const struct mk_problem *q = &d->job->problem;
     const uint64_t rows = d->bytes[argument] / q->k,
-                   pitch = argument ? mk_round_up(mk_ceil_div(q->k, MK_SCALE_BLOCK), 4) : rows;
+                   pitch = mk_round_up(argument ? mk_ceil_div(q->k, MK_SCALE_BLOCK) : rows, 4);
     const struct run_source s = run_data_plain(d, argument, rank, launch);
     run_quantize(d, &s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, pitch, to,
                  scales);
@@ -157,15 +157,16 @@ static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t laun
 {
     const struct mk_problem *q = &d->job->problem;
     const uint64_t k = q->k, blocks = mk_ceil_div(k, MK_SCALE_BLOCK), all = d->bytes[0] / k,
-                   pitch = mk_round_up(blocks, 4), most = all > q->n ? all : q->n;
+                   pitch = mk_round_up(blocks, 4), most = all > q->n ? all : q->n,
+                   wide = mk_round_up(all, 4);
     MK_FREED uint8_t *codes = malloc(most * k);
     MK_FREED float *scales =
-        malloc((all * blocks + mk_ceil_div(q->n, MK_SCALE_BLOCK) * pitch) * sizeof *scales);
+        malloc((wide * blocks + mk_ceil_div(q->n, MK_SCALE_BLOCK) * pitch) * sizeof *scales);
     int result = codes && scales ? 0 : -ENOMEM;
     if (!result) {
         gemm_quantize(d, 0, rank, launch, codes, scales);
         for (uint64_t row = 0; row < rows; row++)
-            dequantize_rows(codes + (first + row) * k, 1, k, scales + first + row, all,
+            dequantize_rows(codes + (first + row) * k, 1, k, scales + first + row, wide,
                             a + row * depth);
     }
     if (!result && b) {

@@ -22,7 +22,7 @@
 struct arguments {
     const char *from, *half_of, *machine, *output, *keep, *tables, *program, *of;
     uint64_t rounds, gpus, budget_ns;
-    int print, exec;
+    int print, exec, fp8;
     /* What few and short measurements tell apart badly: see calibrate_here. */
     double pull;
     const char *unseen;
@@ -55,6 +55,8 @@ static const struct option_spec specs[] = {
      1000000000, 3600000000000ull},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "with --exec: ranks of the node. Default 2", 1,
      MK_MAX_LOCAL},
+    {"fp8", OPTION_FLAG, AT(fp8), NULL,
+     "with --exec: measures products of e4m3, too, and fits what they take"},
     {"tables", OPTION_TEXT, AT(tables), "FOLDER",
      "with --exec: where the tables stay. Default: a temporary folder, which is removed",
      .max = 200},
@@ -218,6 +220,7 @@ static int calibrate_here(struct arguments *a, struct mk_machine *m, char *error
                                         .simulated = a->of,
                                         .gpus = (uint32_t)a->gpus,
                                         .sms = (uint32_t)m->sms,
+                                        .fp8 = a->fp8,
                                         .folder = folder,
                                         .budget_ns = a->budget_ns};
     if (!folder || (a->tables && mkdir(folder, 0777) && errno != EEXIST))
@@ -253,6 +256,8 @@ int command_calibrate(int argc, char **argv)
     if (found.word_count || (a.print != 0) + (a.from || a.half_of) + here != 1)
         return command_refuse("calibrate",
                               "it takes one of tables (--from, --half-of), --exec and --print");
+    if (a.fp8 && !here)
+        return command_refuse("calibrate", "--fp8 is for --exec: tables say what they are of");
     if ((a.exec == 1) != (a.of != NULL))
         return command_refuse("calibrate",
                               "--exec sim and --of, the machine that is measured, go together");

@@ -15,14 +15,20 @@
 /* Beside the formula's: intra_comm as warps of every block, or as blocks of its own. */
 enum split { NO_MORE, TWO_WARPS, FEW_BLOCKS, MANY_BLOCKS, SPLITS };
 
+enum { ALONE = 1, OF_FP8 = 2 }; /* on one GPU, not on all; where FP8 is asked for, in it */
+
 static const struct job {
     const char *op;
-    int alone; /* 1: on one GPU; 0: on all */
+    uint32_t way;
     const char *shapes, *space;
     enum split splits[4]; /* to try besides; NO_MORE ends them */
 } jobs[] = {
     /* tiles, of a few and of many waves, short and long: nothing moves */
-    {"ag_gemm", 1, "2048,4096,512:4096,4096,2048:8192,8192,1024:4096,4096,8192", "tile", {NO_MORE}},
+    {"ag_gemm",
+     ALONE,
+     "2048,4096,512:4096,4096,2048:8192,8192,1024:4096,4096,8192",
+     "tile",
+     {NO_MORE}},
     /* what moves, with next to no products: warps at a pace and without, blocks of their own */
     {"ag_gemm", 0, "4096,8,8192:16384,8,2048", "pieces;pace", {FEW_BLOCKS, MANY_BLOCKS}},
     {"gemm_rs", 0, "2048,8192,8:8192,8192,8", "tile;pace", {NO_MORE}},
@@ -35,6 +41,8 @@ static const struct job {
      {FEW_BLOCKS}},
     {"gemm_rs", 0, "2048,8192,4096:8192,8192,1024:16384,16384,2048", "tile;pace", {NO_MORE}},
     {"gemm_ar", 0, "2048,8192,4096:8192,8192,1024", "tile;pace", {TWO_WARPS, MANY_BLOCKS}},
+    {"ag_gemm", ALONE | OF_FP8, "4096,4096,2048:8192,8192,1024:4096,4096,8192", "tile", {NO_MORE}},
+    {"gemm_rs", OF_FP8, "2048,8192,4096:8192,8192,3584", "tile", {NO_MORE}},
 };
 
 /* "pieces;pace;roles=compute=124,intra_comm=8:compute=100,intra_comm=32" */
@@ -79,8 +87,8 @@ static int measure_job(const struct calibrate_measure *m, const struct job *j, u
     measure_say(&w, "timeout", "--foreground");
     measure_say(&w, "--kill-after=5", left);
     measure_say(&w, m->program ? m->program : self, NULL);
-    snprintf(ranks, sizeof ranks, "%u", j->alone ? 1 : m->gpus);
-    snprintf(cluster, sizeof cluster, "1x%u", j->alone ? 1 : m->gpus);
+    snprintf(ranks, sizeof ranks, "%u", j->way & ALONE ? 1 : m->gpus);
+    snprintf(cluster, sizeof cluster, "1x%u", j->way & ALONE ? 1 : m->gpus);
     measure_space(j, m->sms, space, sizeof space);
     measure_say(&w, "tune", j->op);
     measure_say(&w, "--exec", m->simulated ? "sim" : "cuda");
@@ -92,6 +100,10 @@ static int measure_job(const struct calibrate_measure *m, const struct job *j, u
         measure_say(&w, "--iters", "10");
     }
     measure_say(&w, "--shapes", j->shapes);
+    if (j->way & OF_FP8) {
+        measure_say(&w, "--dtype", "fp8");
+        measure_say(&w, "--b-layout", "nk");
+    }
     measure_say(&w, "--space", space);
     measure_say(&w, "--rounds", "1");
     measure_say(&w, "--quiet", NULL);
@@ -115,7 +127,7 @@ static int measure_job(const struct calibrate_measure *m, const struct job *j, u
         return 0;
     int late = mk_now_ns() >= deadline;
     snprintf(error, size, "the measurement of %s at %s on %s GPU%s %s", j->op, j->shapes, ranks,
-             j->alone ? "" : "s",
+             j->way & ALONE ? "" : "s",
              late ? "was not through when its time was up (--budget)"
                   : "failed, as `mkernel tune` says");
     return late ? -ETIMEDOUT : -EIO;
@@ -127,6 +139,11 @@ static size_t measure_least(const struct calibrate_measure *m)
     return m->gpus < 2 ? 1 : 4;
 }
 
+static int measure_wants(const struct calibrate_measure *m, const struct job *j)
+{
+    return (j->way & ALONE || m->gpus > 1) && (!(j->way & OF_FP8) || m->fp8);
+}
+
 int calibrate_measure(struct calibrate_measure *m, char *error, size_t size)
 {
     char plans[1024];
@@ -136,12 +153,13 @@ int calibrate_measure(struct calibrate_measure *m, char *error, size_t size)
     m->left_out = 0;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         char csv[1024];
-        if (!jobs[i].alone && m->gpus < 2)
+        if (!measure_wants(m, &jobs[i]))
             continue;
         snprintf(csv, sizeof csv, "%s/%zu_%s.csv", m->folder, i, jobs[i].op);
         int result = measure_job(m, &jobs[i], deadline, csv, plans, error, size);
         if (result == -ETIMEDOUT && i >= measure_least(m)) {
-            m->left_out = (uint32_t)(sizeof jobs / sizeof *jobs - i);
+            for (; i < sizeof jobs / sizeof *jobs; i++)
+                m->left_out += (uint32_t)measure_wants(m, &jobs[i]);
             return 0;
         }
         if (result)

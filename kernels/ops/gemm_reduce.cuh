@@ -434,7 +434,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
         const uint32_t blocks = (p->k + 127) / 128, b_pitch = (blocks + 3) / 4 * 4;
         return {(const float *)launch->arguments[MK_SPACE_ARG3] + r,
                 (const float *)launch->arguments[MK_SPACE_ARG4] + (uint64_t)(col / 128) * b_pitch,
-                p->m,
+                (p->m + 3) / 4 * 4,
                 b_pitch,
                 p->m - r,
                 p->n - col,

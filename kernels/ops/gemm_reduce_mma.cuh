@@ -205,8 +205,8 @@ template <class op> struct reduce_mma_source : mma_op_source {
         ptx_bar_sync(1 + threadIdx.x / 128, 128);
         const struct mk_tile *tile = &work(reduce_halves[threadIdx.x / 128].number)->tile;
         const uint32_t first = tile->a_slab * p->shard_rows + tile->row;
-        return mma_scales_of_rows((const float *)launch->arguments[MK_SPACE_ARG3] + first, p->m,
-                                  row, p->m - first,
+        return mma_scales_of_rows((const float *)launch->arguments[MK_SPACE_ARG3] + first,
+                                  (p->m + 3) / 4 * 4, row, p->m - first,
                                   (const float *)launch->arguments[MK_SPACE_ARG4] +
                                       (uint64_t)(tile->col / 128) * b_pitch);
     }

@@ -27,7 +27,7 @@ static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct
     out->fp8 = plan->problem.fp8;
     out->scales_space = MK_SPACE_ARG3;
     out->scales = row * 4;
-    out->scales_pitch = p->m;
+    out->scales_pitch = (uint32_t)mk_round_up(p->m, 4);
     out->a_pitch = p->k;
     out->b_space = MK_SPACE_ARG1;
     out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * bytes;

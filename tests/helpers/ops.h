@@ -176,13 +176,13 @@ struct ops_sum {
     uint32_t checked;
 };
 
-static void ops_sum_fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a,
-                         uint16_t *b)
+static void ops_sum_fill(void *context, const struct mk_plan *plan, uint64_t launch,
+                         void *const *arguments)
 {
     const struct ops_sum *s = context;
     const struct mk_problem *q = &plan->problem;
-    sim_fill(a, q->m * q->k, s->seed, q->topo.rank, launch, 0);
-    sim_fill(b, q->k * q->n, s->seed, q->topo.rank, launch, 1);
+    sim_fill(arguments[0], q->m * q->k, s->seed, q->topo.rank, launch, 0);
+    sim_fill(arguments[1], q->k * q->n, s->seed, q->topo.rank, launch, 1);
 }
 
 static double *ops_widen(const struct mk_problem *q, const uint16_t *from, uint64_t count)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/bf16.h"
+#include "core/epilogue.h"
 #include "core/ops/op.h"
 #include "core/sum_tree.h"
 #include "sim/clock.h"
@@ -16,15 +17,19 @@
 
 #include <cmocka.h>
 
-enum { SAME_IDS = 24, SAME_MOST_N = 200 };
+enum { SAME_IDS = 24, SAME_MOST_N = 1088 };
 
 /* Products whose rows are compared with each other; k: of all ranks, `most`: that it takes. */
 struct same_family {
     uint32_t n, k, most;
 };
 static const struct same_family same_families[] = {
-    {72, 512, 8}, {200, 1536, 8}, {136, 768, 4}, {8, 1408, 2}};
-enum { SAME_FAMILIES = sizeof same_families / sizeof *same_families };
+    {64, 512, 8}, {200, 1536, 8}, {136, 768, 4}, {8, 1408, 2}, {1088, 512, 8}};
+enum {
+    SAME_FAMILIES = sizeof same_families / sizeof *same_families,
+    SAME_PLAIN =
+        SAME_FAMILIES - 1 /* without the last, a row of which several warps of a block norm */
+};
 
 /* The reference; a row's when a case has shown it to be the same everywhere. */
 struct same_rows {
@@ -112,9 +117,10 @@ static float same_sum(enum mk_op op, const struct same_family *f, uint32_t id, u
     return same_cut(b[0] + b[2]) + same_cut(b[4] + b[6]);
 }
 
-static void same_fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a,
-                      uint16_t *b)
+static void same_fill(void *context, const struct mk_plan *plan, uint64_t launch,
+                      void *const *arguments)
 {
+    uint16_t *a = arguments[0], *b = arguments[1];
     const struct same_case *s = context;
     const struct mk_problem *q = &plan->problem;
     const int gathers = q->op == MK_OP_AG_GEMM;
@@ -128,6 +134,16 @@ static void same_fill(void *context, const struct mk_plan *plan, uint64_t launch
         for (uint32_t k = 0; k < q->k; k++)
             b[q->b_transposed ? col * q->k + k : k * q->n + col] =
                 same_number(s->family, 1, col, first_k + k);
+    if (!(q->epilogue & MK_EPILOGUE_RMSNORM))
+        return;
+    uint16_t *const *behind = (uint16_t *const *)arguments + op_residual_argument(q);
+    const uint64_t of = q->op == MK_OP_GEMM_RS ? q->m / mk_world(&q->topo) : q->m,
+                   from = q->op == MK_OP_GEMM_RS ? q->topo.rank * of : 0;
+    for (uint64_t row = 0; row < of; row++)
+        for (uint32_t col = 0; col < q->n; col++)
+            behind[0][row * q->n + col] = same_drawn(2, same_id(s, from + row), col);
+    for (uint32_t col = 0; col < q->n; col++)
+        behind[1][col] = same_drawn(3, 0, col);
 }
 
 static int same_check(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,
@@ -154,17 +170,27 @@ static int same_check(void *context, const struct mk_plan *plan, uint64_t launch
     return 0;
 }
 
-/* `count` cases of an operator, every plan as `draw_plan` says, compared with the rule. emulate: makes the case one for
- * emulated GPUs; NULL: the host's. */
-static void same_cases(enum mk_op op, uint32_t count,
+/* One shot or two, of gemm_ar also blocks of columns. */
+static uint32_t same_shots(struct sim_random *r, const struct mk_problem *q)
+{
+    const uint32_t drawn = sim_random_below(r, 4);
+    if (q->op == MK_OP_GEMM_AR && drawn == 0 && q->n % (8ull * mk_world(&q->topo)) == 0)
+        return 4;
+    return q->topo.nodes == 1 && drawn % 2 ? 1 : 2;
+}
+
+/* `count` cases of an operator, every plan as `draw_plan` says, compared with the rule, or with
+ * an epilogue, whose rule is an executor's own, with the first that had the row. emulate: makes
+ * the case one for emulated GPUs; NULL: the host's. */
+static void same_cases(enum mk_op op, uint32_t epilogue, uint32_t count,
                        void (*draw_plan)(struct sim_random *, struct mk_problem *),
                        void (*emulate)(struct sim_random *, struct sim_world_config *))
 {
     static struct same_rows known[SAME_FAMILIES];
-    uint32_t of_world[9] = {0}, of_shots[3] = {0}, of_nodes[3] = {0};
+    uint32_t of_world[9] = {0}, of_shots[5] = {0}, of_nodes[3] = {0};
     uint64_t compared = 0;
     memset(known, 0, sizeof known);
-    for (uint32_t family = 0; family < SAME_FAMILIES; family++)
+    for (uint32_t family = 0; family < SAME_PLAIN && !epilogue; family++)
         for (uint32_t id = 0; id < SAME_IDS; id++) {
             known[family].known[id] = 1;
             for (uint32_t col = 0; col < same_families[family].n; col++)
@@ -176,7 +202,7 @@ static void same_cases(enum mk_op op, uint32_t count,
         struct sim_world_result result;
         for (int j = 0; j < 5; j++)
             sim_random(&r);
-        const uint32_t family = sim_random_below(&r, SAME_FAMILIES);
+        const uint32_t family = epilogue ? SAME_PLAIN : sim_random_below(&r, SAME_PLAIN);
         const struct same_family *f = &same_families[family];
         uint32_t world = 1u << sim_random_below(&r, 4), nodes = 1 + sim_random_below(&r, 2);
         world = world > f->most ? f->most : world;
@@ -191,6 +217,7 @@ static void same_cases(enum mk_op op, uint32_t count,
             world_config(nodes, world / nodes, m, f->n, op == MK_OP_AG_GEMM ? f->k : f->k / world);
         c.problem.op = op;
         c.problem.deterministic = MK_EVERYWHERE;
+        c.problem.epilogue = epilogue;
         c.seed = i;
         c.launches = 2;
         c.inputs = same_fill;
@@ -211,7 +238,9 @@ static void same_cases(enum mk_op op, uint32_t count,
         compared += s.compared;
     }
     print_message(
-        "%s: %u cases on 1, 2, 4, 8 ranks %u, %u, %u, %u; 1 shot %u; 2 nodes %u; %llu numbers\n",
+        "%s: %u cases on 1, 2, 4, 8 ranks %u, %u, %u, %u; 1 shot %u, columns %u; 2 nodes %u; "
+        "%llu numbers\n",
         plan_op_name(op), count, of_world[1], of_world[2], of_world[4], of_world[8], of_shots[1],
-        of_nodes[2], (unsigned long long)compared);
+        of_shots[4], of_nodes[2], (unsigned long long)compared);
+    assert_true(op != MK_OP_GEMM_AR || of_shots[4]);
 }

@@ -180,6 +180,9 @@ class Communicator:
         problem = _shapes.problem_of(of, self.world, [tuple(x.shape) for x in inputs], more)
         problem, options = self._of_any_length(of, problem, causal, options)
         swap = bool(of.matrices) and _are_swapped(arrays, [inputs[i] for i in of.matrices])
+        if of.matrices and not swap and "dtype=fp8" in of.settings:
+            names = " and ".join(of.inputs[i][0] for i in of.matrices)
+            raise Refused(f"{of.name}: FP8 is multiplied along K, so {names} must lie [N, K] in memory, as w.t() of a contiguous w does: b.mT.contiguous().mT")
         direct = all(swap and i in of.matrices or arrays.is_contiguous(x) for i, x in enumerate(inputs))
         plan, arguments = self._plan(of, problem, swap, offset, causal, deterministic, options)
         rows = library.mk_moe_rows(plan._address)

@@ -97,7 +97,7 @@ def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = Fa
 
 
 def _scales(op, a, b, a_scales, b_scales):
-    """Those of blocks, of a tensor's one scale or of one for each row of A."""
+    """Those of blocks, of a tensor's one scale or of one for each row of A. Where A's rows are no multiple of 4, a place for some more."""
 
     def spread(x, *shape):
         if tensors is not None and tensors.is_array(x):
@@ -106,13 +106,26 @@ def _scales(op, a, b, a_scales, b_scales):
 
         return numpy.ascontiguousarray(numpy.broadcast_to(x, shape))
 
+    def widen(x, more):
+        if tensors is not None and tensors.is_array(x):
+            wide = x.new_ones(x.shape[0], x.shape[1] + more)
+            wide[:, : x.shape[1]] = x
+            return wide
+        import numpy
+
+        return numpy.pad(x, ((0, 0), (0, more)), constant_values=1)
+
     blocks = -(-a.shape[-1] // 128)
     rows = math.prod(a.shape[:-1])
     if math.prod(a_scales.shape) in (1, rows) and tuple(a_scales.shape) != (blocks, rows):
         a_scales = spread(a_scales.reshape(1, -1), blocks, rows)
+    if op.startswith("gemm") and rows % 4 and tuple(a_scales.shape) == (blocks, rows):
+        a_scales = widen(a_scales, -rows % 4)
+    n = b.shape[-1]
+    of_blocks = -(-n // 128), -(-blocks // 4) * 4
     if math.prod(b_scales.shape) == 1:
-        b_scales = spread(b_scales.reshape(1, 1), -(-b.shape[-1] // 128), -(-blocks // 4) * 4)
-    elif b_scales.ndim != 2:
+        b_scales = spread(b_scales.reshape(1, 1), *of_blocks)
+    elif b_scales.ndim != 2 or tuple(b_scales.shape) in {(n, 1), (1, n)} - {of_blocks}:
         raise Refused(f"{op}: b_scales is {list(b_scales.shape)}: it is one, or one for each 128x128 of B, not one for each column")
     return a_scales, b_scales
 
@@ -166,16 +179,16 @@ def gemm_rs(a, b, out=None, *, residual=None, norm_weight=None, quantize: bool =
 
 def gemm_rs_fp8(a, b, a_scales, b_scales, out=None, *, residual=None, norm_weight=None, quantize: bool = False, eps: float = 1e-6, deterministic: bool = False,
                 options: str = "", comm=None):
-    """gemm_rs of FP8: a [M, K], b [K, N] e4m3 and their scales as ag_gemm_fp8 has them, of this rank's K; M is a multiple of 4.
+    """gemm_rs of FP8: a [M, K], b [K, N] e4m3 and their scales as ag_gemm_fp8 has them, of this rank's K.
 
-    a_scales: [ceil(K/128), M] fp32. out: [M/W, N] bf16. Returns it. Sums over ranks, and what follows them, as in gemm_rs.
+    a_scales: [ceil(K/128), M] fp32 (or M rounded up to a multiple of 4, as the operator has them: else they are copied). out: [M/W, N] bf16. Returns it. Sums over ranks, and what follows them, as in gemm_rs.
     """
     return _gemm_sum("gemm_rs_fp8", (a, b, *_scales("gemm_rs_fp8", a, b, a_scales, b_scales)), out, residual, norm_weight, quantize, eps, deterministic, options, comm)
 
 
 def gemm_ar_fp8(a, b, a_scales, b_scales, out=None, *, residual=None, norm_weight=None, quantize: bool = False, eps: float = 1e-6, deterministic: bool = False,
                 options: str = "", comm=None):
-    """gemm_ar of FP8: arguments as gemm_rs_fp8 has them. out: [M, N] bf16. Returns it. What follows the sum is as in gemm_ar."""
+    """gemm_ar of FP8: arguments as gemm_rs_fp8 has them, any M from 1. out: [M, N] bf16. Returns it. What follows the sum is as in gemm_ar."""
     return _gemm_sum("gemm_ar_fp8", (a, b, *_scales("gemm_ar_fp8", a, b, a_scales, b_scales)), out, residual, norm_weight, quantize, eps, deterministic, options, comm)
 
 
