@@ -53,6 +53,26 @@ static int has(const struct tune *t, const char *words)
     return 0;
 }
 
+static int has_tile(const struct mk_tuning *t, const struct mk_gemm_tile *tile)
+{
+    return tile->tile_m == t->tile_m && tile->tile_n == t->tile_n && tile->cluster == t->cluster;
+}
+
+/* A GPU has kernels for the plan's tile. */
+static int is_built(const struct mk_problem *problem, const struct mk_tuning *made)
+{
+    struct mk_problem q = *problem;
+    struct mk_gemm_tile tile;
+    q.tuning = *made;
+    for (uint32_t i = 0; op_gpu_tile(problem, i, &tile); i++)
+        if (has_tile(made, &tile))
+            return 1;
+    for (uint32_t i = 0; plan_joint_tile(&q, i, &tile); i++)
+        if (has_tile(made, &tile))
+            return 1;
+    return 0;
+}
+
 static void judge(const struct tune *t, uint32_t center, uint32_t from)
 {
     for (uint32_t i = from; i < t->count; i++) {
@@ -61,12 +81,7 @@ static void judge(const struct tune *t, uint32_t center, uint32_t from)
         tuning_words(&t->plans[i].asked, text, sizeof text);
         if (changed(&t->plans[i].asked, &t->plans[center].asked) != 1)
             fail_msg("%s differs in more or less than one option", text);
-        struct mk_gemm_tile tile;
-        uint32_t built = 0;
-        while (op_gpu_tile(&t->job->problem, built, &tile) &&
-               (tile.tile_m != m->tile_m || tile.tile_n != m->tile_n || tile.cluster != m->cluster))
-            built++;
-        if (!op_gpu_tile(&t->job->problem, built, &tile))
+        if (!is_built(&t->job->problem, m))
             fail_msg("%s: tiles of %u x %u are not built", text, m->tile_m, m->tile_n);
         if (mk_total_blocks(&m->split) > 132 || mk_total_blocks(&m->split) < 132 - 4)
             fail_msg("%s: %u thread blocks on 132 SMs", text, mk_total_blocks(&m->split));

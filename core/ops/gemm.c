@@ -232,9 +232,10 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
     return 0;
 }
 
-/* The i-th tile that a plan may have besides those of `tiles`. */
-static int plan_joint_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
+int plan_joint_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
+    if (!(op_of(q->op)->knobs & OP_SHOTS))
+        return 0;
     if (plan_few_rows(q) && !i--)
         return mk_few_rows_tile(0, out);
     if (q->tuning.split_k == 2 && mk_split_tile(0, out) && !i--)

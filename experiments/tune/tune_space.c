@@ -130,6 +130,8 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     case TUNING_TILE:
         for (uint32_t i = 0; cuda && op_gpu_tile(q, i, &tile); i++)
             offer(o, "tile=%u,%u", tile.tile_m, tile.tile_n);
+        for (uint32_t i = 0; cuda && plan_joint_tile(&planned, i, &tile); i++)
+            offer(o, "tile=%u,%u", tile.tile_m, tile.tile_n);
         for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
             offer(o, "tile=%u,%u", edge, edge);
         break;

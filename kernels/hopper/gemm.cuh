@@ -205,7 +205,7 @@ struct gemm_source {
     }
 
     /* Whether all that a consumer warpgroup has of a tile, from row `row` of it on, is outside C:
-     * it then computes nothing, and calls begin, stored and after all the same. The same in all its
+     * it then computes nothing, and calls begin, publish and after all the same. The same in all its
      * threads. */
     GEMM_MEMBER bool idle(const struct mk_tile *, uint32_t) const
     {
@@ -222,12 +222,12 @@ struct gemm_source {
 
     /* The producer thread, when the tile's first loads are under way: it may work out what it needs
      * to know of the next tile. It may say anew what the tile is, rather than keep it. */
-    GEMM_MEMBER void ahead(uint32_t, struct mk_tile *)
+    GEMM_MEMBER void prefetch_next(uint32_t, struct mk_tile *)
     {
     }
 
     /* The producer thread, behind a tile's loads: whether stages follow that are added to the tile. It may wait for them. */
-    GEMM_MEMBER bool adds(uint32_t)
+    GEMM_MEMBER bool has_addends(uint32_t)
     {
         return false;
     }
@@ -235,7 +235,7 @@ struct gemm_source {
     /* The same, then: fills stages with what is added to the tile.
      * All consumers call `add` for it, when the products are whole: each takes all of these stages
      * from the ring, in the same order. rank: in the cluster. */
-    template <class shape> GEMM_MEMBER void behind(uint32_t, struct gemm_ring *, uint32_t)
+    template <class shape> GEMM_MEMBER void load_addends(uint32_t, struct gemm_ring *, uint32_t)
     {
     }
     template <class shape>
@@ -245,8 +245,8 @@ struct gemm_source {
     }
 
     /* All threads of each consumer warpgroup, before they ask for tile i: a chance to do at once
-     * what `stored` would do once its first loads are there, which may wait for it. */
-    GEMM_MEMBER void soon(uint32_t)
+     * what `publish` would do once its first loads are there, which may wait for it. */
+    GEMM_MEMBER void publish_early(uint32_t)
     {
     }
 
@@ -267,8 +267,8 @@ struct gemm_source {
      * rank: the CTA's in its cluster), when the products of a tile are done: what it leaves in the
      * sums is stored. True: it has stored them itself, and the engine does not. */
     template <class shape>
-    GEMM_MEMBER bool finish(uint32_t, float (&)[shape::blocks][shape::tile_n / 2], uint32_t,
-                            uint32_t) const
+    GEMM_MEMBER bool store_sums(uint32_t, float (&)[shape::blocks][shape::tile_n / 2], uint32_t,
+                                uint32_t) const
     {
         return false;
     }
@@ -281,7 +281,7 @@ struct gemm_source {
     /* The same thread, some products into the next tile or after the last: the stores have had time
      * to be written, so that whoever announces them to others, who calls ptx_bulk_wait_all first,
      * does not stand still. */
-    GEMM_MEMBER void stored(uint32_t, uint32_t) const
+    GEMM_MEMBER void publish(uint32_t, uint32_t) const
     {
     }
 
@@ -721,10 +721,10 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                                                 part_step, rank);
             pipeline_step<shape::stages>(&ring.at);
             if (k == filled)
-                source->ahead(i, &tile);
+                source->prefetch_next(i, &tile);
         }
-        if (source->adds(i))
-            source->template behind<shape>(i, &ring, rank);
+        if (source->has_addends(i))
+            source->template load_addends<shape>(i, &ring, rank);
     }
     pipeline_drain<shape::stages>(ring.barriers, &ring.at, &op->watch,
                                   i); /* nothing of A is read any more */
@@ -783,12 +783,12 @@ PTX_FN void gemm_produce_several(const struct gemm_operands *op, tile_source *so
                     gemm_produce_stages<decltype(shape)>(op, source, &ring, &tile, i, k, end, rank);
                 });
             if (k == 0)
-                source->ahead(i, &tile);
+                source->prefetch_next(i, &tile);
         }
         tile = {}; /* not kept */
-        if (source->adds(i))
+        if (source->has_addends(i))
             shapes::choose(op->shape, [&](auto shape) {
-                source->template behind<decltype(shape)>(i, &ring, rank);
+                source->template load_addends<decltype(shape)>(i, &ring, rank);
             });
     }
     shapes::choose(op->shape, [&](auto shape) {
@@ -922,7 +922,7 @@ PTX_FN void gemm_pass(const struct gemm_operands *op, tile_source *source, uint3
         if (k == 0 && threadIdx.x % 128 == 0) {
             source->begin(i, tile);
             if (i > 0)
-                source->stored(i - 1, half);
+                source->publish(i - 1, half);
         }
         __syncwarp(); /* no lane still waits for a phase that another one lets go */
         pipeline_release<shape::stages, shape::sharers>(barriers, at->stage, threadIdx.x % 32);
@@ -1022,7 +1022,7 @@ PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
         if (k == 0 && threadIdx.x % 128 == 0)
             source->begin(i, tile);
         if (i > 0 && k == later && threadIdx.x % 128 == 0)
-            source->stored(i - 1, half);
+            source->publish(i - 1, half);
         gemm_multiply_stage<shape>(sum, ring->shared + ring->at.stage * shape::stage_bytes, half,
                                    k > 0, first_row);
         /* One stage's products stay under way while the one before is given back. */
@@ -1087,7 +1087,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     const auto own_rank = [&] { return gemm_rank<shape, tile_source>(rank); };
     if (!shape::half)
         ptx_await_launches(); /* scales are read by consumers, too */
-    for (i = 0; source->soon(i), source->next(i, &tile); i++) {
+    for (i = 0; source->publish_early(i), source->next(i, &tile); i++) {
         const uint32_t height = gemm_height<shape, tile_source>(&tile);
         if ((tile_source::halves && shape::first_row(own_half()) >= height) ||
             source->idle(&tile, rank * height + shape::first_row(own_half()))) {
@@ -1112,7 +1112,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         source->template add<shape>(i, sum, own_half(), own_rank(), &ring);
         source->template epilogue<shape>(&tile, sum);
         if ((!shape::joins || half == 0) &&
-            !source->template finish<shape>(i, sum, own_half(), own_rank())) {
+            !source->template store_sums<shape>(i, sum, own_half(), own_rank())) {
             struct gemm_place place =
                 source->place(i, &tile, own_rank() * gemm_height<shape, tile_source>(&tile));
             gemm_store<shape, tile_source::tree || gemm_tightest<shape, tile_source>>(
@@ -1128,7 +1128,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     if (threadIdx.x % 128 == 0) {
         ptx_bulk_wait_read<0>(); /* who announces stores waits for them */
         if (i > 0)
-            source->stored(i - 1, own_half());
+            source->publish(i - 1, own_half());
     }
 }
 
@@ -1146,7 +1146,7 @@ PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uin
  * Runs the CTA's tiles, of a gemm_shape or the one of gemm_shapes. All GEMM_THREADS threads call, once, with shape::shared_bytes of dynamic
  * shared memory at the same address in all CTAs of the cluster; the kernel has
  * __launch_bounds__(GEMM_THREADS, 1). Returns when all stores have read shared memory; that they
- * are written is the kernel's end to say, or a source's `stored`.
+ * are written is the kernel's end to say, or a source's `publish`.
  */
 template <class shapes, class tile_source>
 PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, uint8_t *memory)

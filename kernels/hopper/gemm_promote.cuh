@@ -150,7 +150,7 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
             k ==
                 (gemm_tightest<shape, tile_source> ? gemm_later(ptx_opaque(stages_of_k)) : later) &&
             threadIdx.x % 128 == 0)
-            source->stored(i - 1, half);
+            source->publish(i - 1, half);
         const uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes;
         if constexpr (scaled && tile_source::gathers)
             walk.take(ring->shared, ring->at.stage, a, b);

@@ -21,7 +21,7 @@ PTX_FN void gemm_await_stage(const struct gemm_operands *op, tile_source *source
         source->begin(i, tile);
     if (i > 0 && k == (op->stages_of_k > 2 ? 2 : op->stages_of_k - 1) &&
         ptx_opaque(threadIdx.x) % 128 == 0)
-        source->stored(i - 1, half);
+        source->publish(i - 1, half);
 }
 
 /* The same number. Where the other registers of a source leave none for it, it is asked for anew at each stage. */

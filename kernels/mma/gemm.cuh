@@ -155,7 +155,7 @@ struct mma_source {
     /* All consumer threads (half 0 and 1: the warpgroup), when the products of a tile are done:
      * what it leaves in the sums is stored. True: it has stored them itself. */
     template <class shape>
-    MMA_MEMBER bool finish(uint32_t, float (&)[shape::blocks][shape::sums], uint32_t) const
+    MMA_MEMBER bool store_sums(uint32_t, float (&)[shape::blocks][shape::sums], uint32_t) const
     {
         return false;
     }
@@ -791,7 +791,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
                                           landed);
             });
         source->template epilogue<shape>(&tile, sum, shape::column(threadIdx.x / 32));
-        if (!source->template finish<shape>(i, sum, half)) {
+        if (!source->template store_sums<shape>(i, sum, half)) {
             const struct mma_place place = source->place(i, &tile, 0);
             const struct mma_matrix *c = source->c(op, &tile);
             uint32_t end = c->columns;

@@ -391,7 +391,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
     }
     GEMM_MEMBER void describe_slice(struct reduce_work *w);
 
-    GEMM_MEMBER void ahead(uint32_t i, struct mk_tile *tile)
+    GEMM_MEMBER void prefetch_next(uint32_t i, struct mk_tile *tile)
     {
         if (reduce_describer<op>(launch, op::tiles(plan)))
             return;
@@ -486,9 +486,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
                ((blockIdx.x * GEMM_RS_OUTBOX + number % GEMM_RS_OUTBOX) * 2 + half) * bytes;
     }
 
-    GEMM_MEMBER bool adds(uint32_t i);
+    GEMM_MEMBER bool has_addends(uint32_t i);
     template <class shape>
-    GEMM_MEMBER void behind(uint32_t i, struct gemm_ring *ring, uint32_t rank);
+    GEMM_MEMBER void load_addends(uint32_t i, struct gemm_ring *ring, uint32_t rank);
 
     template <class shape>
     GEMM_MEMBER void add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
@@ -518,8 +518,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
                             float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row) const;
 
     template <class shape>
-    GEMM_MEMBER bool finish(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
-                            uint32_t half, uint32_t rank) const;
+    GEMM_MEMBER bool store_sums(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
+                                uint32_t half, uint32_t rank) const;
 
     template <class shape>
     GEMM_MEMBER void share(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
@@ -534,7 +534,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
                          uint32_t half) const;
     GEMM_MEMBER void cut_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
 
-    GEMM_MEMBER void stored(uint32_t i, uint32_t half) const
+    GEMM_MEMBER void publish(uint32_t i, uint32_t half) const
     {
         if (op::gathers && work(i)->kind == GEMM_RS_OWN && !(straightens && work(i)->straight) &&
             passes(GEMM_RS_OWN)) {
@@ -569,7 +569,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
  * could give it back a second time while a warp of the other CTA had told only one of the two that
  * it is done; the barrier would take the one for the other.) So a load is never of nothing: where
  * the tile has no such rows it is of the first. */
-template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::adds(uint32_t i)
+template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::has_addends(uint32_t i)
 {
     if (op::joint || op::tiles(plan)->shots == 1)
         return false; /* what is added comes by `exchange` */
@@ -588,7 +588,8 @@ template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::adds(uin
 
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::behind(uint32_t i, struct gemm_ring *ring, uint32_t rank)
+GEMM_MEMBER void reduce_source<op, sums>::load_addends(uint32_t i, struct gemm_ring *ring,
+                                                       uint32_t rank)
 {
     typedef reduce_parts<shape> parts;
     const struct reduce_work *w = work(i);
@@ -750,9 +751,9 @@ GEMM_MEMBER void reduce_source<op, sums>::spread(const struct reduce_work *w,
 
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
-                                                 float (&sum)[shape::blocks][shape::tile_n / 2],
-                                                 uint32_t half, uint32_t rank) const
+GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
+                                                     float (&sum)[shape::blocks][shape::tile_n / 2],
+                                                     uint32_t half, uint32_t rank) const
 {
     const struct reduce_work *w = work(i);
     uint32_t within = threadIdx.x % 128 / 32 * FRAGMENT_ROWS; /* of 64 rows, the warp's first */
@@ -795,7 +796,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::finish(uint32_t i,
                     joint_norm_shared, w, row
                 };
                 if (norm.o->inside)
-                    norm.template ahead<shape::blocks, shape::tile_n / 2>();
+                    norm.template prefetch<shape::blocks, shape::tile_n / 2>();
                 exchange<shape>(w, sum, row, half);
                 joint_add<op, shape::number, true>(plan, launch, w, sum, joint_rows{row});
                 if (!norm.o->inside)

@@ -314,7 +314,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     }
 
     template <class shape>
-    MMA_MEMBER bool finish(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t half)
+    MMA_MEMBER bool store_sums(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t half)
     {
         struct reduce_half *mine = &reduce_halves[half];
         const struct reduce_work *w = work(i);

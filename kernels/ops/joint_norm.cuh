@@ -125,7 +125,7 @@ template <class op, class work> struct joint_norm {
     }
 
     /* What is loaded later comes to L2: of the residual half a tile's row by each lane. */
-    template <int blocks, int count> REDUCE_MEMBER void ahead(void) const
+    template <int blocks, int count> REDUCE_MEMBER void prefetch(void) const
     {
         const uint32_t lane = threadIdx.x % 32, in = row + lane / 2, column = lane % 2 * count;
 #pragma unroll

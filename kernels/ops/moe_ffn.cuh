@@ -154,8 +154,8 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
     }
 
     template <class shape>
-    GEMM_MEMBER bool finish(uint32_t, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
-                            uint32_t) const
+    GEMM_MEMBER bool store_sums(uint32_t, float (&sum)[shape::blocks][shape::tile_n / 2],
+                                uint32_t half, uint32_t) const
     {
         static_assert(shape::blocks == 1, "64 rows of a warpgroup");
         if (at().stage == MOE_FFN_UP) {
@@ -183,7 +183,7 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
         untold->count = 0;
     }
 
-    GEMM_MEMBER void soon(uint32_t i) const
+    GEMM_MEMBER void publish_early(uint32_t i) const
     {
         if (derived::thread() % 128 == 0 &&
             !ptx_mbar_test(ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]),
@@ -192,7 +192,7 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
         __syncwarp();
     }
 
-    GEMM_MEMBER void stored(uint32_t, uint32_t) const
+    GEMM_MEMBER void publish(uint32_t, uint32_t) const
     {
         tell();
     }

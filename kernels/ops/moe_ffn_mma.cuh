@@ -150,7 +150,7 @@ struct moe_ffn_mma_source
 
     MMA_MEMBER const struct mma_matrix *c(const struct mma_operands *, const struct mk_tile *) const
     {
-        return &matrices->made; /* up stores in `finish` */
+        return &matrices->made; /* up stores in `store_sums` */
     }
 
     /* Rows of results in fp32: each four lanes store 32 bytes of a row. */
@@ -211,7 +211,7 @@ struct moe_ffn_mma_source
 
     /* Of up the first half of a thread's sums are the gate's. */
     template <class shape>
-    MMA_MEMBER bool finish(uint32_t, float (&sum)[shape::blocks][shape::sums], uint32_t)
+    MMA_MEMBER bool store_sums(uint32_t, float (&sum)[shape::blocks][shape::sums], uint32_t)
     {
         static_assert(shape::blocks == 1 && shape::warp_columns == 1, "all columns, of 16 rows");
         if (stage == MOE_FFN_UP) {
