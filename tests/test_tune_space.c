@@ -67,7 +67,7 @@ static int is_built(const struct mk_problem *problem, const struct mk_tuning *ma
     for (uint32_t i = 0; op_gpu_tile(problem, i, &tile); i++)
         if (has_tile(made, &tile))
             return 1;
-    for (uint32_t i = 0; plan_joint_tile(&q, i, &tile); i++)
+    for (uint32_t i = 0; op_of(q.op)->knobs & OP_SHOTS && plan_joint_tile(&q, i, &tile); i++)
         if (has_tile(made, &tile))
             return 1;
     return 0;

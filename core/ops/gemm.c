@@ -234,8 +234,6 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
 
 int plan_joint_tile(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
-    if (!(op_of(q->op)->knobs & OP_SHOTS))
-        return 0;
     if (plan_few_rows(q) && !i--)
         return mk_few_rows_tile(0, out);
     if (q->tuning.split_k == 2 && mk_split_tile(0, out) && !i--)

@@ -351,7 +351,8 @@ int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role);
 /* The i-th tile that an operator's kernel is built for; 0 where there are fewer, else 1. */
 int op_gpu_tile(const struct mk_problem *problem, uint32_t i, struct mk_gemm_tile *out);
 
-/* The i-th tile that a GPU's plan of one shot, as problem->tuning says it, may have besides; 0 where there are fewer, else 1. */
+/* The i-th tile that a GPU's plan of one shot, as problem->tuning says it, may have besides, of an operator with OP_SHOTS; 0 where
+ * there are fewer, else 1. */
 int plan_joint_tile(const struct mk_problem *problem, uint32_t i, struct mk_gemm_tile *out);
 
 /* Whether a plan may have more than one piece. */

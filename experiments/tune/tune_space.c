@@ -122,7 +122,7 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
                                     const struct mk_problem *q, const struct mk_tuning *made)
 {
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
-        fanout = op_of(q->op)->knobs & OP_FANOUT;
+        fanout = op_of(q->op)->knobs & OP_FANOUT, shots = op_of(q->op)->knobs & OP_SHOTS;
     struct mk_gemm_tile tile;
     struct mk_problem planned = *q;
     planned.tuning = *made;
@@ -130,7 +130,7 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     case TUNING_TILE:
         for (uint32_t i = 0; cuda && op_gpu_tile(q, i, &tile); i++)
             offer(o, "tile=%u,%u", tile.tile_m, tile.tile_n);
-        for (uint32_t i = 0; cuda && plan_joint_tile(&planned, i, &tile); i++)
+        for (uint32_t i = 0; cuda && shots && plan_joint_tile(&planned, i, &tile); i++)
             offer(o, "tile=%u,%u", tile.tile_m, tile.tile_n);
         for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
             offer(o, "tile=%u,%u", edge, edge);
