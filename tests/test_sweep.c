@@ -570,6 +570,27 @@ static void tasks_of_an_array_share_the_points(void **state)
     assert_non_null(strstr(tasks[0].err_text, "task 40 of 40 has nothing to do"));
 }
 
+/* Between making its part and locking it a task may find that another one, which merges, has locked it, and takes it away. */
+static void a_part_that_is_merged_as_it_is_made(void **state)
+{
+    struct command_run r;
+    char part[128], error[256];
+    start_anew("vary: {op: ag_gemm, exec: sim, gpus: [2, 4]}\nrepeats: 1\n");
+    snprintf(part, sizeof part, "%s.part.6-10", database);
+    struct results_hold hold;
+    assert_int_equal(results_hold(&hold, part, error, sizeof error), 0);
+    start_task(&r, 6, 0, 1, "");
+    usleep(700000);
+    unlink(part);
+    results_release(&hold);
+    command_finish(&r, 60);
+    if (r.status)
+        print_message("%s\n", r.err_text);
+    assert_int_equal(r.status, 0);
+    assert_int_equal(parts(), 0);
+    assert_int_equal(ask("SELECT count(*) FROM job"), 2);
+}
+
 static void a_task_that_dies_loses_nothing(void **state)
 {
     struct command_run r;
@@ -731,6 +752,7 @@ int main(void)
         cmocka_unit_test(a_long_file_is_read_in_its_length),
         cmocka_unit_test(one_sweep_writes_a_file),
         cmocka_unit_test(tasks_of_an_array_share_the_points),
+        cmocka_unit_test(a_part_that_is_merged_as_it_is_made),
         cmocka_unit_test(a_task_that_dies_loses_nothing),
         cmocka_unit_test(parts_of_other_builds_are_not_merged_by_chance),
         cmocka_unit_test(tasks_that_slurm_does_not_say_are_refused),

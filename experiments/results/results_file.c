@@ -140,6 +140,14 @@ int results_hold(struct results_hold *h, const char *path, char *error, size_t s
     return rc;
 }
 
+int results_hold_soon(struct results_hold *h, const char *path, char *error, size_t size)
+{
+    int rc;
+    for (int ms = 0; (rc = results_hold(h, path, error, size)) == -EBUSY && ms < 60000; ms += 50)
+        usleep(50000);
+    return rc;
+}
+
 void results_release(struct results_hold *h)
 {
     char error[256];

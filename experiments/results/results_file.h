@@ -24,6 +24,9 @@ struct results_hold {
 };
 int results_hold(struct results_hold *h, const char *path, char *error, size_t size);
 
+/* The same, and waits a minute at most for who has it: a sweep, or a task that merges. */
+int results_hold_soon(struct results_hold *h, const char *path, char *error, size_t size);
+
 /* Unlocks it, after this process has closed it. Removes a file that results_hold created and that
  * has no job. */
 void results_release(struct results_hold *h);

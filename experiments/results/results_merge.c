@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_MS 60000
-
 /* Of `a` or `b` whichever is known by the same name in both files has the number that it has in
  * main; sweeps and jobs get new numbers, behind those that are there. */
 static const char *const merge_steps[] = {
@@ -96,16 +94,6 @@ static int merge_held(const char *into, const char *from, int mix, int64_t *jobs
     return rc;
 }
 
-/* Waits a while for a sweep or another task that writes `into`. */
-static int merge_hold(struct results_hold *hold, const char *into, char *error, size_t size)
-{
-    int rc;
-    for (int ms = 0; (rc = results_hold(hold, into, error, size)) == -EBUSY && ms < WAIT_MS;
-         ms += 50)
-        usleep(50000);
-    return rc;
-}
-
 int results_merge(const char *into, const char *from, int mix, int64_t *jobs, char *error,
                   size_t size)
 {
@@ -115,7 +103,7 @@ int results_merge(const char *into, const char *from, int mix, int64_t *jobs, ch
     if (rc)
         return rc;
     sqlite3_close(db);
-    rc = merge_hold(&hold, into, error, size);
+    rc = results_hold_soon(&hold, into, error, size);
     if (rc)
         return rc;
     rc = merge_held(into, from, mix, jobs, error, size);
@@ -163,7 +151,7 @@ int results_merge_parts(const char *into, int mix, struct results_merged *out, c
         const char *rest = strncmp(e->d_name, name, length) ? "" : e->d_name + length;
         if (!*rest || rest[strspn(rest, "0123456789.-")]) /* a journal, a folder of traces */
             continue;
-        if (!held && (rc = merge_hold(&hold, into, error, size)))
+        if (!held && (rc = results_hold_soon(&hold, into, error, size)))
             break;
         held = 1;
         snprintf(path, sizeof path, "%s%s", slash ? folder : "", e->d_name);

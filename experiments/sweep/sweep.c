@@ -240,7 +240,8 @@ static int sweep_measure_share(struct sweep *s, const struct arguments *a, const
                            a->share.index + 1, a->share.count);
     snprintf(part, sizeof part, "%s" RESULTS_PART "%s", out, a->share.part);
     sweep_merge(out, a);
-    if (results_hold(&hold, part, error, sizeof error))
+    /* another task that merges may hold it as soon as it is there */
+    if (results_hold_soon(&hold, part, error, sizeof error))
         return command_say("sweep", STATUS_USAGE, "%s", error);
     int status = sweep_measure_held(s, a, part, out, command, stopped);
     results_release(&hold);
