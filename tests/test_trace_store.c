@@ -364,6 +364,16 @@ static void test_warps(void **state)
     sqlite3_close(t);
 }
 
+/* All ranks have the plan of p twice, plans[0] and, to be changed, plans[1]. */
+static void have_two_plans(struct parts *p, struct trace_plan plans[2])
+{
+    plans[0] = plans[1] = p->plan[0];
+    for (uint32_t r = 0; r < PARTS_RANKS; r++) {
+        p->part[r].plans = plans;
+        p->part[r].plan_count = 2;
+    }
+}
+
 /* Two plans split the CTAs differently: CTA 1 of rank 0 has a row in each of its roles. */
 static void test_two_plans(void **state)
 {
@@ -371,13 +381,9 @@ static void test_two_plans(void **state)
     static struct trace_plan plans[2];
     sqlite3 *t;
     parts_make(&p);
-    for (uint32_t r = 0; r < PARTS_RANKS; r++) {
-        plans[0] = plans[1] = p.plan[0];
-        plans[1].id = 2;
-        plans[1].split = (struct mk_role_split){{2, 0, 1, 0}};
-        p.part[r].plans = plans;
-        p.part[r].plan_count = 2;
-    }
+    have_two_plans(&p, plans);
+    plans[1].id = 2;
+    plans[1].split = (struct mk_role_split){{2, 0, 1, 0}};
     parts_add(&p, 0, 1, mk_event_what(MK_EV_LAUNCH, 2, 1), 400, 400);
     parts_add(&p, 0, 1, mk_event_what(MK_EV_TILE, 0, 3), 400, 500);
     parts_store(&p, t);
@@ -402,13 +408,9 @@ static void test_plans_with_the_same_bits(void **state)
     static struct trace_plan plans[2];
     sqlite3 *t;
     parts_make(&p);
-    for (uint32_t r = 0; r < PARTS_RANKS; r++) {
-        plans[0] = plans[1] = p.plan[0];
-        plans[1].id = 16 * 16 * 16 + 1;
-        plans[1].flag_base = 30;
-        p.part[r].plans = plans;
-        p.part[r].plan_count = 2;
-    }
+    have_two_plans(&p, plans);
+    plans[1].id = 16 * 16 * 16 + 1;
+    plans[1].flag_base = 30;
     for (uint32_t c = 0; c < 2; c++) {
         parts_add(&p, 0, c, mk_event_what(MK_EV_LAUNCH, 1, 1), 400 + c, 400 + c);
         parts_add(&p, 0, c, mk_event_what(MK_EV_TILE, 0, 3), 410, 500);

@@ -579,10 +579,10 @@ void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_
     *nvlink_bytes = (m->topo.gpus - 1) * m->said_bytes + moe_crossings(m) * each;
 }
 
-double plan_moe_touched(const struct moe_dispatch_plan *m)
+double plan_moe_touched(const struct mk_problem *q, double own)
 {
-    double tokens = (double)m->tokens * mk_world(&m->topo);
-    return m->rank_experts * (1 - pow(1 - (double)m->k / m->experts, tokens));
+    const double tokens = (double)q->moe.tokens * mk_world(&q->topo);
+    return own * (1 - pow(1 - (double)q->moe.k / (double)q->moe.experts, tokens));
 }
 
 void plan_moe_pipeline(const struct mk_plan *p, struct mk_pipeline *out)

@@ -54,8 +54,8 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
                            struct op_tables *t);
 void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t);
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m); /* the largest put of dispatch */
-/* How many experts of a rank some token has chosen, on the average, where tokens choose evenly. */
-double plan_moe_touched(const struct moe_dispatch_plan *m);
+/* How many experts of a rank, which has `own`, some token has chosen, on the average, where tokens choose evenly. */
+double plan_moe_touched(const struct mk_problem *q, double own);
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
                             uint64_t *network_bytes);
 

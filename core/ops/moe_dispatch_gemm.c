@@ -7,8 +7,6 @@
 #include "core/pipeline.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
-#include <math.h>
-
 static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)
 {
     if (q->engine == MK_ENGINE_MMA)
@@ -25,9 +23,7 @@ static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struc
 
 static int moe_dispatch_gemm_narrow(const struct mk_problem *q, uint64_t rows)
 {
-    const double experts = (double)q->moe.experts, world = mk_world(&q->topo),
-                 untouched = pow(1 - (double)q->moe.k / experts, (double)q->moe.tokens * world),
-                 waves = experts / world * (1 - untouched) *
+    const double waves = plan_moe_touched(q, (double)q->moe.experts / mk_world(&q->topo)) *
                          (double)mk_ceil_div(q->moe.inner, 256) / (q->sms - q->sms / 11.0);
     return q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && rows <= MOE_NARROW_ROWS &&
            waves > MOE_NARROW_FROM && waves <= MOE_NARROW_TO;
@@ -136,7 +132,8 @@ static double moe_dispatch_gemm_memory(const struct mk_plan *p)
     const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
     return d->tokens * ((double)d->row_bytes + d->k * (4 + 2.0 * m->inner)) +
-           plan_moe_touched(d) * op_factor_bytes(&p->problem) * (double)m->hidden * m->inner;
+           plan_moe_touched(&p->problem, d->rank_experts) * op_factor_bytes(&p->problem) *
+               (double)m->hidden * m->inner;
 }
 
 static void moe_dispatch_gemm_model(struct model_walk *w, const struct mk_plan *p)

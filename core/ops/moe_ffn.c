@@ -208,7 +208,8 @@ static double moe_ffn_memory(const struct mk_plan *p)
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
     return d->tokens * ((double)d->row_bytes + 2.0 * m->hidden + d->k * 8.0) +
-           plan_moe_touched(d) * 3.0 * op_factor_bytes(&p->problem) * m->hidden * m->inner;
+           plan_moe_touched(&p->problem, d->rank_experts) * 3.0 * op_factor_bytes(&p->problem) *
+               m->hidden * m->inner;
 }
 
 static void moe_ffn_model(struct model_walk *w, const struct mk_plan *p)
