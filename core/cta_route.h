@@ -66,11 +66,13 @@ enum mk_route_said {
 
 /* What a GPU need not divide for, since a plan has it: the rank's node and place in it, tokens whose
  * places have a lane of a warp each, numbers of counters and words below, and what makes a division by k
- * of a number below 32, and by rank_experts of an expert's, a product (mk_route_know). */
+ * of a number below 32, and by rank_experts of an expert's or a run's, a product, and one by the rows of
+ * a tile a shift (mk_route_know). */
 struct mk_route_known {
     uint32_t node, local, lane_tokens, counters, words;
     uint32_t by_k;    /* in units of 2^-16 */
     uint32_t by_rank; /* in units of 2^-32; 0: it is divided */
+    uint32_t by_tile; /* by tile_rows: the shift and 1; 0: it is divided */
 };
 
 struct mk_route {
@@ -248,7 +250,7 @@ MK_PURE uint64_t mk_route_marks(const struct mk_topo *t, uint32_t experts)
     return experts + 2ull * mk_world(t) + 2ull * t->nodes;
 }
 
-/* Words that a thread block needs for it, in shared memory where they fit, beside 64 that are always
+/* Words that a thread block needs for it, in shared memory where they fit, beside 128 that are always
  * there: counters of each of its warps' runs, marks of lanes and of their tokens (mk_route_marks), and
  * counters of the blocks before; later 6 of each of its experts, where each run of the
  * order begins, in so many stretches, counts of each source's rows, and where lists of each rank
@@ -262,7 +264,7 @@ MK_PURE uint64_t mk_route_shared_words(const struct mk_topo *t, uint32_t experts
                    counted = MK_ROUTE_WARPS * (counters + mk_route_marks(t, experts)) + counters,
                    laid = experts + (6ull + stretches) * (experts / mk_world(t)) + mk_world(t) +
                           2ull * t->gpus + 2 + t->nodes;
-    return (64 + (counted > laid ? counted : laid) + 3) / 4 * 4;
+    return (128 + (counted > laid ? counted : laid) + 3) / 4 * 4;
 }
 
 MK_PURE struct mk_route_known mk_route_know(const struct mk_route *r)
@@ -274,9 +276,12 @@ MK_PURE struct mk_route_known mk_route_know(const struct mk_route *r)
     known.counters = (uint32_t)mk_route_counters(&r->topo, r->experts);
     known.words = (uint32_t)mk_route_shared_words(&r->topo, r->experts, mk_route_stretches(r));
     known.by_k = 65536 / r->k + 1;
-    known.by_rank = r->rank_experts > 1 && (uint64_t)r->experts * r->rank_experts >> 32 == 0
-                        ? UINT32_MAX / r->rank_experts + 1
-                        : 0;
+    const uint64_t each = r->rank_experts, most = r->experts + mk_route_stretches(r) * each;
+    known.by_rank = each > 1 && most * each >> 32 == 0 ? UINT32_MAX / r->rank_experts + 1 : 0;
+    known.by_tile = 0;
+    for (uint32_t shift = 0; shift < 31; shift++)
+        if (r->tile_rows == 1u << shift)
+            known.by_tile = shift + 1;
     return known;
 }
 
@@ -294,9 +299,14 @@ struct mk_route_rows {
 
 /* Tiles of `rows` rows. In 32 bits, all of which a plan's row numbers have: on a GPU, where every
  * launch makes tables, a division of 64 bits takes some hundred steps. */
+MK_PURE uint32_t mk_route_whole_tiles(const struct mk_route *r, uint32_t rows)
+{
+    return r->known.by_tile ? rows >> (r->known.by_tile - 1) : rows / r->tile_rows;
+}
+
 MK_PURE uint32_t mk_route_tiles(const struct mk_route *r, uint32_t rows)
 {
-    return rows / r->tile_rows + (rows % r->tile_rows != 0);
+    return rows ? mk_route_whole_tiles(r, rows - 1) + 1 : 0;
 }
 
 /* Of the slices of what is computed last, those of the node's others. */
@@ -326,9 +336,9 @@ MK_PURE struct mk_tile_run mk_route_run(const struct mk_route *r, const struct m
 {
     uint32_t tiles = mk_route_tiles(r, e->rows);
     uint32_t near = mk_route_tiles(r, e->node_begin),
-             near_end = e->node_end == e->rows ? tiles : e->node_end / r->tile_rows;
+             near_end = e->node_end == e->rows ? tiles : mk_route_whole_tiles(r, e->node_end);
     uint32_t own = mk_route_tiles(r, e->rank_begin),
-             own_end = e->rank_end == e->rows ? tiles : e->rank_end / r->tile_rows;
+             own_end = e->rank_end == e->rows ? tiles : mk_route_whole_tiles(r, e->rank_end);
     struct mk_tile_run run;
     near_end = near_end > near ? near_end : near;
     own = own < near_end ? own : near_end;

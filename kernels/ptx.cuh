@@ -353,6 +353,18 @@ PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, 
                  : "memory");
 }
 
+/* The same of what is read once: it leaves L2 before anything else does (9.7.9.18, createpolicy). */
+PTX_FN void ptx_tma_load_3d_once(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                                 int32_t y, int32_t z)
+{
+    asm volatile("{ .reg .b64 policy;\n\t"
+                 "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
+                 "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], policy; }" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
 PTX_FN void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
                             int32_t y, int32_t z, int32_t w)
 {

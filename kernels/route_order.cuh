@@ -48,16 +48,25 @@ PTX_FN const uint32_t *route_said(const struct route_walk *w, uint32_t rank)
            (route_local_of(w, rank) * t->nodes + route_node_of(w, rank)) * w->r->said_words;
 }
 
-/* This thread's number where warp `warp` is the first: what others load meanwhile, it does not wait for. */
-PTX_FN uint32_t route_lane_from(const struct mk_cta *cta, uint32_t warp)
+/* This thread's number where the first warp of quarter `quarter` of a block is the first: what others do
+ * meanwhile, it does not wait for. */
+PTX_FN uint32_t route_lane_from(const struct mk_cta *cta, uint32_t quarter)
 {
-    return (cta_lane(cta) + cta->lanes - 32 * warp) % cta->lanes;
+    const uint32_t first = cta->lanes * quarter / 4 / 32 * 32, lane = cta_lane(cta);
+    return lane < first ? lane + cta->lanes - first : lane - first;
+}
+
+/* Sums over threads, by words that no other sums of a launch's step need. */
+enum { ROUTE_FIRST_SCAN, ROUTE_ORDER_SCAN };
+PTX_FN uint32_t *route_scan(const struct route_walk *w, uint32_t of)
+{
+    return w->scan + of * BLOCK_SCAN_WORDS;
 }
 
 /* Where rows of all experts are added up. */
 PTX_FN uint32_t *route_sum(const struct route_walk *w)
 {
-    return w->scan + BLOCK_SCAN_WORDS;
+    return w->scan + 2 * BLOCK_SCAN_WORDS;
 }
 
 /* What others have said, all of it at once. */
@@ -131,7 +140,6 @@ PTX_FN void route_find_base(const struct mk_cta *cta, const struct route_walk *w
         if (lane == 0)
             rows->rows = before;
     }
-    __syncthreads();
 }
 
 /* Experts one after the other. Returns how many rows they have. */
@@ -147,14 +155,15 @@ PTX_FN uint32_t route_find_first(const struct mk_cta *cta, const struct route_wa
                        rows = __reduce_add_sync(0xffffffff, mine);
         if (threadIdx.x % 32 == 0)
             atomicAdd(route_sum(w), rows);
-        const uint32_t first =
-            base + block_scan(mk_route_tiles(r, mine) * r->tile_rows, cta->lanes, w->scan, &all);
+        if (before)
+            __syncthreads(); /* words of the sum before */
+        const uint32_t first = base + block_scan(mk_route_tiles(r, mine) * r->tile_rows, cta->lanes,
+                                                 route_scan(w, ROUTE_FIRST_SCAN), &all);
         if (e < r->rank_experts)
             p->experts[e].first = first;
         base += all;
-        __syncthreads();
     }
-    return *route_sum(w);
+    return *route_sum(w); /* all warps have added theirs, before the last sum */
 }
 
 /* Says that there is too much of something, if there is, and nothing else was before. */
@@ -195,16 +204,16 @@ PTX_FN void route_say_over(const struct route_walk *w, const struct route_plan *
     }
 }
 
-/* Lists of tokens that come, by distance of their nodes. Returns, in all threads of all parts, whether
- * there is more of them, of those that go, or of `rows`, than there is room for. */
+/* Lists of tokens that come, by distance of their nodes. Returns, in some thread of each part, whether
+ * there is more of them, or of those that go, than there is room for. */
 PTX_FN int route_find_lists(const struct mk_cta *cta, const struct route_walk *w,
-                            const struct route_plan *p, uint32_t rows)
+                            const struct route_plan *p)
 {
     const struct mk_route *r = w->r;
     const struct mk_topo *t = &r->topo;
-    int over = rows > r->capacity;
+    int over = 0;
 #pragma unroll 1
-    for (uint32_t local = cta_lane(cta); local < t->gpus; local += cta->lanes) {
+    for (uint32_t local = route_lane_from(cta, 2); local < t->gpus; local += cta->lanes) {
         uint32_t *list = p->lists + local * t->nodes, next = 0;
 #pragma unroll 1
         for (uint32_t distance = 0; distance < t->nodes; distance++) {
@@ -222,18 +231,17 @@ PTX_FN int route_find_lists(const struct mk_cta *cta, const struct route_walk *w
         p->tokens[local + 2] = next;
         over |= local != w->local && (next > r->landed_room || p->pushes[local] > r->landed_room);
     }
-    __syncthreads();
-    if (cta_leads(cta)) {
-        p->tokens[0] = 0;
-        p->tokens[1] = r->tokens;
-#pragma unroll 1
-        for (uint32_t i = 2; i < t->gpus + 2; i++)
-            p->tokens[i] += p->tokens[i - 1];
-    }
-    over = __syncthreads_or(over);
-    if (over && r->part == 0 && cta_leads(cta))
-        route_say_over(w, p, rows);
     return over;
+}
+
+/* One thread: where tokens begin, in order. */
+PTX_FN void route_find_tokens(const struct route_walk *w, const struct route_plan *p)
+{
+    p->tokens[0] = 0;
+    p->tokens[1] = w->r->tokens;
+#pragma unroll 1
+    for (uint32_t i = 2; i < w->r->topo.gpus + 2; i++)
+        p->tokens[i] += p->tokens[i - 1];
 }
 
 /* ---- rows ---- */
@@ -285,19 +293,19 @@ PTX_FN struct route_token route_find_token(const struct route_walk *w, const str
 }
 
 /* Groups of tokens that lie here, from number `first` to `end` of all, of which warps of all parts take
- * each one; `own`: these are this rank's own, which are found at once. `ahead` records are on their way
- * to a lane. */
+ * each one, `lane`'s warp; `own`: these are this rank's own, which are found at once. `ahead` records are
+ * on their way to a lane. */
 template <uint32_t ahead, bool own>
 PTX_FN void route_rows(const struct mk_cta *cta, const struct route_walk *w,
-                       const struct route_plan *p, uint32_t first, uint32_t end)
+                       const struct route_plan *p, uint32_t lane, uint32_t first, uint32_t end)
 {
     const struct mk_route *r = w->r;
     const struct route_lane l = route_lane_of(r);
     const uint32_t warps = cta->lanes / 32, step = r->parts * warps * l.tokens,
                    last = l.token < l.tokens ? end : 0;
 #pragma unroll 1
-    for (uint32_t at = first + (r->part * warps + cta_lane(cta) / 32) * l.tokens + l.token;
-         at < last; at += step * ahead) {
+    for (uint32_t at = first + (lane / 32 * r->parts + r->part) * l.tokens + l.token; at < last;
+         at += step * ahead) {
         uint4 records[ahead];
         struct route_token tokens[ahead];
 #pragma unroll
@@ -325,7 +333,7 @@ PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk 
                        *awaited = (unsigned long long *)(w->heap + r->awaited);
     uint32_t *said = (uint32_t *)(cta->launch->arguments[r->summary_space] + r->summary);
 #pragma unroll 1
-    for (uint32_t e = r->part * warps + cta_lane(cta) / 32; e < r->rank_experts;
+    for (uint32_t e = route_lane_from(cta, 3) / 32 * r->parts + r->part; e < r->rank_experts;
          e += r->parts * warps) {
         const struct route_expert of = p->experts[e];
         uint32_t rows = of.rows.rows, tile = of.first / r->tile_rows;
@@ -353,35 +361,47 @@ PTX_FN void route_say_experts(const struct mk_cta *cta, const struct route_walk 
 PTX_FN struct mk_tile_run route_run_at(const struct route_walk *w, const struct route_plan *p,
                                        uint32_t i)
 {
-    uint32_t e = i % w->r->rank_experts;
-    struct mk_tile_run run = mk_route_run(w->r, &p->experts[e].rows, e, i / w->r->rank_experts);
+    const uint32_t stretch = route_rank_of(w, i), /* which divides by as many */
+        e = i - stretch * w->r->rank_experts;
+    struct mk_tile_run run = mk_route_run(w->r, &p->experts[e].rows, e, stretch);
     run.row = p->experts[e].first;
     return run;
 }
 
-/* The tiles: where each run of them begins, in rows of tiles, every part by itself; then a thread
- * for each tile, of all parts. Returns how many rows of tiles there are. */
-PTX_FN struct mk_stages route_make_order(const struct mk_cta *cta, const struct route_walk *w,
-                                         const struct route_plan *p)
+/* Where each run of tiles begins, in rows of tiles, of which there are so many. */
+PTX_FN uint32_t route_find_runs(const struct mk_cta *cta, const struct route_walk *w,
+                                const struct route_plan *p)
 {
     const struct mk_route *r = w->r;
-    uint32_t runs = mk_route_stretches(r) * r->rank_experts, all;
-    struct mk_stages stages = {0, r->columns, r->down, r->group_rows};
+    uint32_t runs = mk_route_stretches(r) * r->rank_experts, rows = 0, all;
 #pragma unroll 1
     for (uint32_t first = 0; first < runs; first += cta->lanes) {
-        uint32_t i = first + cta_lane(cta), tiles = 0;
+        const uint32_t i = first + cta_lane(cta),
+                       tiles = i < runs ? route_run_at(w, p, i).count : 0;
+        if (first)
+            __syncthreads();
+        const uint32_t before =
+            block_scan(tiles, cta->lanes, route_scan(w, ROUTE_ORDER_SCAN), &all);
         if (i < runs)
-            tiles = route_run_at(w, p, i).count;
-        uint32_t before = block_scan(tiles, cta->lanes, w->scan, &all); /* all have placed */
-        if (i < runs)
-            p->begins[i] = stages.rows + before;
-        stages.rows += all;
-        __syncthreads();
+            p->begins[i] = rows + before;
+        rows += all;
     }
+    __syncthreads();
+    return rows;
+}
+
+/* The tiles: a thread for each, of all parts. */
+PTX_FN void route_make_order(const struct mk_cta *cta, const struct route_walk *w,
+                             const struct route_plan *p, uint32_t rows)
+{
+    const struct mk_route *r = w->r;
+    const struct mk_stages stages = {rows, r->columns, r->down, r->group_rows};
+    const uint32_t runs = mk_route_stretches(r) * r->rank_experts,
+                   count = rows * (r->columns + r->down);
     uint4 *order = (uint4 *)(w->heap + r->order);
-    uint32_t count = stages.rows * (r->columns + r->down);
 #pragma unroll 1
-    for (uint32_t i = cta_lane(cta) * r->parts + r->part; i < count; i += r->parts * cta->lanes) {
+    for (uint32_t i = route_lane_from(cta, 2) * r->parts + r->part; i < count;
+         i += r->parts * cta->lanes) {
         struct mk_stage at = mk_stage_at(&stages, i);
         uint32_t n = block_find(p->begins, runs, mk_stage_row(&stages, &at));
         struct mk_tile_run run = route_run_at(w, p, n);
@@ -389,38 +409,49 @@ PTX_FN struct mk_stages route_make_order(const struct mk_cta *cta, const struct 
                                                   r->tile_columns, r->running);
         order[i] = make_uint4(e.row, e.rows, e.group, e.column);
     }
-    return stages;
 }
 
 /* One thread: from where tiles, and units of another kind, are counted in this launch. Nobody has
  * asked for one before the tables are there. */
 PTX_FN void route_say_head(const struct mk_cta *cta, const struct route_walk *w,
-                           const struct route_plan *p, const struct mk_stages *stages)
+                           const struct route_plan *p, uint32_t rows)
 {
     struct mk_route_head *head = (struct mk_route_head *)(w->heap + w->r->order_head);
+    const struct mk_stages stages = {rows, w->r->columns, w->r->down, w->r->group_rows};
     uint32_t last = mk_route_last(w->r);
     head->begin = *(volatile uint64_t *)cta->launch->taken;
     head->added = *(volatile uint64_t *)&head->adding;
-    head->count = stages->rows * (stages->up + stages->down);
+    head->count = rows * (stages.up + stages.down);
     head->apart = last < mk_route_stretches(w->r)
-                      ? mk_stage_behind(stages, p->begins[last * w->r->rank_experts])
+                      ? mk_stage_behind(&stages, p->begins[last * w->r->rank_experts])
                       : head->count;
 }
 
+/* Who does not make rows meanwhile makes the order, so that of few tokens neither waits for the other. */
 PTX_FN void route_lay_out(const struct mk_cta *cta, const struct route_walk *w)
 {
     const struct mk_route *r = w->r;
     const struct route_plan p = route_plan_of(w);
     route_bring_said(cta, w, &p);
     route_find_base(cta, w, &p);
-    if (route_find_lists(cta, w, &p, route_find_first(cta, w, &p)))
+    int over = route_find_lists(cta, w, &p);
+    __syncthreads();
+    if (cta_lane(cta) == cta->lanes - 1)
+        route_find_tokens(w, &p);
+    const uint32_t rows = route_find_first(cta, w, &p);
+    over = __syncthreads_or(over || rows > r->capacity);
+    if (over && r->part == 0 && cta_leads(cta))
+        route_say_over(w, &p, rows);
+    if (over)
         return; /* moe_await_routed says why */
-    route_rows<ROUTE_OWN_AHEAD, true>(cta, w, &p, 0, r->tokens);
-    route_rows<ROUTE_RECORDS_AHEAD, false>(cta, w, &p, r->tokens, p.tokens[r->topo.gpus + 1]);
+    if (r->columns) {
+        const uint32_t tiles = route_find_runs(cta, w, &p); /* rows of them */
+        route_make_order(cta, w, &p, tiles);
+        if (r->part == 0 && cta_lane(cta) == cta->lanes - 1)
+            route_say_head(cta, w, &p, tiles);
+    }
+    route_rows<ROUTE_OWN_AHEAD, true>(cta, w, &p, cta_lane(cta), 0, r->tokens);
+    route_rows<ROUTE_RECORDS_AHEAD, false>(cta, w, &p, route_lane_from(cta, 1), r->tokens,
+                                           p.tokens[r->topo.gpus + 1]);
     route_say_experts(cta, w, &p);
-    if (!r->columns)
-        return;
-    const struct mk_stages stages = route_make_order(cta, w, &p);
-    if (r->part == 0 && cta_leads(cta))
-        route_say_head(cta, w, &p, &stages);
 }

@@ -7,13 +7,13 @@
 #include "kernels/cta.cuh"
 
 #define ROUTE_NONE UINT32_MAX
-enum { ROUTE_SCAN_WORDS = 64 };
+enum { ROUTE_SCAN_WORDS = 128 };
 
 struct route_walk {
     const struct mk_route *r;
     char *heap;
     uint32_t world, node, local;
-    uint32_t *scan;  /* shared memory: BLOCK_SCAN_WORDS */
+    uint32_t *scan;  /* shared memory: ROUTE_SCAN_WORDS */
     uint32_t *words; /* mk_route_shared_words, in shared memory if they fit */
     /* of shared memory, behind them: for `spare` places */
     uint4 *notes;

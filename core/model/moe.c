@@ -60,11 +60,15 @@ static double moe_tables_ns(const struct walk *a)
         at += (nodes - 1) * model_later(machine_wire_ns(m, to_node), m->nic_message + m->put) +
               m->command + m->proxy_command + m->nic_latency + m->nic_flag + m->receive +
               machine_through_host_ns(m, to_node) + m->wait + relay;
-    if (gpus > 1)
-        at += (gpus - 1) * (machine_copy_ns(m, MACHINE_BLOCK, routers, 1, 0,
-                                            (told + (double)d->said_bytes) / routers) +
-                            m->settle) +
+    if (gpus > 1) {
+        const double shares = moe_told_shares(d), movers = a->split->ctas[MK_INTRA_COMM],
+                     bytes = told / (shares - 1);
+        at += ceil((gpus - 1) * shares / movers) *
+                  (machine_copy_ns(m, MACHINE_BLOCK, (uint32_t)shares, 1, 0,
+                                   bytes > (double)d->said_bytes ? bytes : (double)d->said_bytes) +
+                   m->settle) +
               m->flag + m->wait;
+    }
     return at + m->route_lay + come / layers + meet + (d->route.columns ? m->route_order : 0);
 }
 

@@ -334,6 +334,7 @@ int plan_size_moe(const struct op_descriptor *op, struct moe_dispatch_plan *m, s
     m->record_bytes = m->k * (uint64_t)sizeof(struct mk_route_record);
     m->routers = plan_moe_routers(q);
     m->layers = q->tuning.split.ctas[MK_INTRA_COMM];
+    m->b_once = 2 * m->tokens * world * m->k <= (uint64_t)m->experts * m->tile_m;
     /* the last argument */
     m->count_space = op_counted_of(op, q) ? op_arguments_of(op, q) : MK_SPACE_HEAP;
     r->topo = m->topo;

@@ -62,7 +62,7 @@
  *   kept                  of a plan that drops: this rank's ids are ready
  *   counted, placed, relayed, routed   count intra_comm CTAs that make tables: steps of them are made
  *   railed[node]
- *   told[local rank]      counts those that tell
+ *   told[local rank]      counts the shares of what it tells (moe_told_shares)
  *   relay[node][chunk]
  *   landed[rank][chunk]
  *   rows[tile of rows]    of those that compute: count rows of other ranks' tokens over all
@@ -209,31 +209,33 @@ MK_ROLE uint32_t moe_listed(const struct moe_dispatch_plan *p, struct mk_cta *ct
     return all < r->landed_room ? all : r->landed_room;
 }
 
-/* What the other ranks of the node are told: this CTA's share of those that have made it. */
+/* What the other ranks of the node are told, in shares that CTAs take in turn: of each rank, what is said
+ * to it, then its tokens' records. */
 MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
     const struct mk_route r = moe_route(p, cta->epoch);
-    const uint32_t local = mk_local_of(t, t->rank);
+    const uint32_t local = mk_local_of(t, t->rank), shares = moe_told_shares(p);
     struct mk_chunk c;
     c.id = t->rank * p->chunks;
     c.space = MK_SPACE_HEAP;
-    if (cta->index >= p->routers)
-        return;
-    for (uint32_t step = 1; step < t->gpus; step++) {
-        const uint32_t to = (local + t->gpus - step) % t->gpus, count = moe_listed(p, cta, to),
-                       begin = (uint32_t)((uint64_t)count * cta->index / p->routers),
-                       end = (uint32_t)((uint64_t)count * (cta->index + 1) / p->routers);
-        c.source = r.telling + ((uint64_t)to * r.landed_room + begin) * p->record_bytes;
-        c.destination =
-            r.landed_records + ((uint64_t)local * r.landed_room + begin) * p->record_bytes;
-        c.bytes = (end - begin) * p->record_bytes;
-        if (end > begin)
-            mk_cta_copy(cta, to, &c);
-        c.source = r.say + to * p->said_bytes;
-        c.destination = r.said + local * p->said_bytes;
-        c.bytes = p->said_bytes;
-        if (cta->index == to % p->routers)
+    for (uint32_t i = cta->index; i < (t->gpus - 1) * shares; i += cta->count) {
+        const uint32_t to = (local + t->gpus - 1 - i / shares) % t->gpus, share = i % shares;
+        if (share == 0) {
+            c.source = r.say + to * p->said_bytes;
+            c.destination = r.said + local * p->said_bytes;
+            c.bytes = p->said_bytes;
+        } else {
+            const uint32_t count = moe_listed(p, cta, to);
+            const uint64_t list = (uint64_t)to * r.landed_room,
+                           landed = (uint64_t)local * r.landed_room,
+                           begin = (uint64_t)count * (share - 1) / (shares - 1),
+                           end = (uint64_t)count * share / (shares - 1);
+            c.source = r.telling + (list + begin) * p->record_bytes;
+            c.destination = r.landed_records + (landed + begin) * p->record_bytes;
+            c.bytes = (end - begin) * p->record_bytes;
+        }
+        if (c.bytes)
             mk_cta_copy(cta, to, &c);
         mk_cta_add(cta, to, moe_told_flag(p, local), 1);
     }
@@ -254,7 +256,7 @@ MK_ROLE int moe_make_tables(const struct moe_dispatch_plan *p, struct mk_cta *ct
         return 1;
     moe_tell(p, cta);
     if (moe_await_others(cta, moe_told_flag(p, 0), t->gpus, mk_local_of(t, t->rank),
-                         cta->epoch * p->routers, MK_CAUSE_DATA))
+                         cta->epoch * moe_told_shares(p), MK_CAUSE_DATA))
         return 1;
     moe_make(p, cta, MK_ROUTE_LAY_OUT, p->layers, p->flag_routed);
     return 0;

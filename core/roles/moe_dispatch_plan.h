@@ -22,6 +22,7 @@ struct moe_dispatch_plan {
      * move tokens. */
     uint32_t routers, layers;
     uint32_t take_rows; /* tokens of a chunk that moe_deliver takes at a time */
+    uint32_t b_once;    /* 1: an expert has half a tile of rows, as a mean, so its B is read once */
     /* enum mk_space: the argument that says how many tokens this rank has; the heap: it has `tokens` */
     uint32_t count_space;
     uint32_t flag_kept, flag_counted, flag_placed, flag_railed, flag_relayed, flag_told,
@@ -49,7 +50,14 @@ MK_PURE uint32_t moe_railed_flag(const struct moe_dispatch_plan *p, uint32_t nod
     return p->flag_railed + node;
 }
 
-/* Counts the intra_comm CTAs of a rank of this node that have told theirs. */
+/* What a rank of the node is told is cut in so many, the first of which has the counts, others records: of
+ * few tokens two, which two CTAs tell at the same time. */
+MK_PURE uint32_t moe_told_shares(const struct moe_dispatch_plan *p)
+{
+    return p->routers > 1 ? p->routers : 2;
+}
+
+/* Counts the shares that a rank of this node has told. */
 MK_PURE uint32_t moe_told_flag(const struct moe_dispatch_plan *p, uint32_t local)
 {
     return p->flag_told + local;

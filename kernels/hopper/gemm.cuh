@@ -198,6 +198,13 @@ struct gemm_source {
         return {};
     }
 
+    /* A box of B; no CTA but this one has it from this load. */
+    GEMM_MEMBER void load_box(uint32_t to, const CUtensorMap *map, uint32_t full, int32_t x,
+                              int32_t y, int32_t slab) const
+    {
+        ptx_tma_load_3d(to, map, full, x, y, slab);
+    }
+
     /* Where the tile's B lies in the map of it: 0, or the number of its slab. */
     GEMM_MEMBER int32_t b_slab(const struct mk_tile *) const
     {
@@ -556,15 +563,15 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
                     ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, at, k, slab,
                                             everyone);
                 else
-                    ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, at, k, slab);
+                    source->load_box(b + j * shape::box_bytes, map_b, full, at, k, slab);
             }
         } else if (shape::sharers > 1) {
             ptx_tma_load_3d_cluster(b, map_b, full, k, column, slab, everyone);
         } else {
-            ptx_tma_load_3d(b, map_b, full, k, column, slab);
+            source->load_box(b, map_b, full, k, column, slab);
             if (both)
-                ptx_tma_load_3d(b + shape::b_part_bytes / 2, map_b, full, k, column + run + second,
-                                slab);
+                source->load_box(b + shape::b_part_bytes / 2, map_b, full, k, column + run + second,
+                                 slab);
         }
     }
 }

@@ -66,6 +66,16 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
         return static_cast<const derived *>(this)->kept();
     }
 
+    /* Tokens, results, tables and code, which are read again, stay in L2 beside weights that are not. */
+    GEMM_MEMBER void load_box(uint32_t to, const CUtensorMap *map, uint32_t full, int32_t x,
+                              int32_t y, int32_t slab) const
+    {
+        if (dispatch->b_once)
+            ptx_tma_load_3d_once(to, map, full, x, y, slab);
+        else
+            ptx_tma_load_3d(to, map, full, x, y, slab);
+    }
+
     GEMM_MEMBER int await(const struct mk_tile_entry *e)
     {
         return moe_ffn_before(plan, &cta, e->column < plan->up_tiles, e->row);

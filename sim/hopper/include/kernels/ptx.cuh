@@ -158,6 +158,10 @@ PTX_CALL(void, ptx_tma_load_3d,
          (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
           HOPPER_AT),
          hopper_load_box(dst, bar, 0, 0, map, x, y, z));
+PTX_CALL(void, ptx_tma_load_3d_once,
+         (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
+          HOPPER_AT),
+         hopper_load_box(dst, bar, 0, 0, map, x, y, z));
 PTX_CALL(void, ptx_tma_load_4d,
          (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
           int32_t w, HOPPER_AT),
