@@ -58,6 +58,13 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size, "dtype=fp16: %s takes bf16%s; fp16 is for %s",
                            plan_op_name(q->op), op_has_fp8(q->op) ? " or fp8" : " alone",
                            op_list(list, sizeof list, op_has_fp16, ", ", " and "));
+    if (q->b_columns && !op_has_b_columns(q->op))
+        return plan_refuse(
+            error, size, "b_scales=columns: %s takes no scales of columns; they are of FP8 of %s",
+            plan_op_name(q->op), op_list(list, sizeof list, op_has_b_columns, ", ", " and "));
+    if (q->b_columns && !q->fp8)
+        return plan_refuse(error, size, "b_scales=columns with dtype=%s: scales are of dtype=fp8",
+                           plan_dtypes[plan_dtype(q)]);
     if (!q->fp8 || op_has_bytes(q->op))
         return 0;
     if (!op_has_fp8(q->op))
@@ -131,7 +138,7 @@ static int plan_check_gated(const struct mk_problem *q, char *error, size_t size
                            "silu+gated",
                            epilogue_text(q->epilogue, words));
     const uint64_t run = q->engine == MK_ENGINE_MMA ? 32 : 128;
-    if (q->fp8 && q->exec == MK_EXEC_CUDA && q->n / 2 % run)
+    if (q->fp8 && !q->b_columns && q->exec == MK_EXEC_CUDA && q->n / 2 % run)
         return plan_refuse(error, size,
                            "epilogue=%s with dtype=fp8: half of N is %lu, and should be a multiple "
                            "of %lu, so that each tile's columns of what is let through lie in one "

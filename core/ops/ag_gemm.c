@@ -332,7 +332,8 @@ const struct op_descriptor op_ag_gemm = {
                   {"B", OP_FACTOR, "K,N"},
                   {"C", OP_BF16, "M,N/runs", .output = 1},
                   {"A_scales", OP_SCALES, "K:128,M/W"},
-                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
+                  {"B_scales", OP_BLOCK_SCALES, "N:128,K:128:4*4"},
+                  {"B_scales", OP_COLUMN_SCALES, "N"},
                   {"bias", OP_BIAS, "N"}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
@@ -346,6 +347,7 @@ const struct op_descriptor op_ag_gemm = {
     .b_layout = 1,
     .fp16 = 1,
     .fp8 = 1,
+    .b_columns = 1,
     .epilogue = MK_EPILOGUE_ELEMENTS,
     .mma = 1,
     .build = ag_gemm_build,

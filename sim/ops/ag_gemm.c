@@ -120,7 +120,9 @@ static void ag_gemm_make_b(const struct mk_problem *q, void *const arguments[MK_
                            float *plain, float *b)
 {
     const uint64_t n = q->n, k = q->k;
-    if (q->fp8)
+    if (q->b_columns)
+        dequantize_columns(arguments[1], n, k, arguments[4], plain);
+    else if (q->fp8)
         dequantize_blocks(arguments[1], n, k, arguments[4],
                           mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4), plain);
     for (uint64_t i = 0; i < k * n && !q->fp8; i++)
