@@ -110,6 +110,8 @@ check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
 check fp8_one_gpu $run --gpus 1 --shape 392,200,336 --iters 5 --dtype fp8 --b-layout nk
 check fp8_all_gpus $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
+check fp8_ragged_rows $run --gpus "$gpus" --shape $((gpus * 1029)),520,2064 --iters 8 --dtype fp8 --b-layout nk
+check fp8_ragged_few_rows $run --gpus "$gpus" --shape $((gpus * 3)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_on_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk --engine mma
 check fp8_on_mma_64x64 $run --gpus "$gpus" --shape $((gpus * 260)),200,1424 --iters 8 --dtype fp8 --b-layout nk --engine mma --tile 64,64

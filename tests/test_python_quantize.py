@@ -117,6 +117,7 @@ def multiplying():
     for rows in 1, 3, 17:  # decoded tokens: as many as there are
         few, of_few = mkernel.quantize(x[:rows])
         close(mkernel.gemm_ar_fp8(few, b.t(), of_few, b_scales), total[:rows])
+        close(mkernel.ag_gemm_fp8(few, b.t(), of_few, b_scales), torch.cat(gathered(x[:rows])).double() @ weight.detach().double().t())
     # RowWise: a scale for each row of A and each column of B, far from each other; zeros in one column and a NaN in another.
     far = weight.detach() * 2.0 ** torch.linspace(-20, 20, n).round()[:, None]
     far[6] = 0

@@ -439,6 +439,10 @@ int plan_choose_engine(struct mk_problem *q, char *error, size_t size);
 /* Why two CTAs cannot split a tile's K, behind "two CTAs that split K"; NULL: they can. */
 const char *plan_no_split_k(const struct mk_problem *q);
 
+/* Whether it is FP8 of an A that is gathered, and a rank's scales of its rows are no whole 16 bytes:
+ * then there is no one shot. */
+int plan_ragged_scales(const struct mk_problem *q);
+
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);

@@ -77,7 +77,7 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
         return {(const float *)a + r,
                 (const float *)launch->arguments[MK_SPACE_ARG4] +
                     (uint64_t)(tile->col / 128) * b_pitch,
-                own ? plan->shard_rows : all, b_pitch, all - r};
+                ((own ? plan->shard_rows : all) + 3) / 4 * 4, b_pitch, all - r};
     }
 
     /* Where columns are gated: from a gate's to what it lets through; else 0. */

@@ -120,7 +120,7 @@ def _scales(op, a, b, a_scales, b_scales):
     rows = math.prod(a.shape[:-1])
     if math.prod(a_scales.shape) in (1, rows) and tuple(a_scales.shape) != (blocks, rows):
         a_scales = spread(a_scales.reshape(1, -1), blocks, rows)
-    if op.startswith("gemm") and rows % 4 and tuple(a_scales.shape) == (blocks, rows):
+    if rows % 4 and tuple(a_scales.shape) == (blocks, rows):
         a_scales = widen(a_scales, -rows % 4)
     n = b.shape[-1]
     of_blocks = -(-n // 128), -(-blocks // 4) * 4
@@ -136,7 +136,7 @@ def _scales(op, a, b, a_scales, b_scales):
 def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, bias=None, activation: str = "", gated: bool = False, options: str = "", comm=None):
     """ag_gemm of FP8: numbers are codes times the scale of their block.
 
-    a: [M/W, K] e4m3 (torch.float8_e4m3fn; numpy: uint8, the codes), this rank's rows; K is a multiple of 16, M/W of 4.
+    a: [M/W, K] e4m3 (torch.float8_e4m3fn; numpy: uint8, the codes), this rank's rows; K is a multiple of 16.
     b: [K, N] e4m3, with its two dimensions swapped in memory: w.t() of a contiguous w [N, K].
     a_scales: [ceil(K/128), M/W] fp32, one for each row and 128 of K: scale_a.t() of what torch's scaled_mm takes. Or [M/W] or
         [M/W, 1], one for each row, or one: copied to all their places.
