@@ -272,16 +272,16 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
 
 /* C = gather(A) * B, spec.shape {M, N, K}: A [M/W, K], B [K, N], C [M, N], bf16, where W is the
  * number of ranks. Sums are fp32.
- * Of a plan with "dtype=fp8" among its options A and B are e4m3, B is [N, K] (spec.b_transposed),
- * and mk_launch takes five arguments: A, B, C, A_scales [ceil(K/128), M/W] and B_scales
- * [ceil(N/128), ceil(K/128) rounded up to a multiple of 4], fp32. A number is its code times the
- * scale of its 1 x 128 of A, or 128 x 128 of B. K is a multiple of 16, M/W of 4.
+ * Of a plan with "dtype=fp8" A and B are e4m3, B is [N, K] (spec.b_transposed), and mk_launch takes
+ * A, B, C, A_scales [ceil(K/128), M/W], fp32, and B_scales [ceil(N/128), ceil(K/128)] or, with
+ * "b_scales=columns", [N]; M/W and ceil(K/128) of B are rounded up to multiples of 4. A number is its
+ * code times the scale of its 1 x 128 of A, of its 128 x 128 or column of B. K is a multiple of 16.
  * With "epilogue=WORDS", bias, silu or gelu_tanh (the approximation by tanh), or bias+ one of these,
  * C = f(gather(A) * B + bias), in fp32 and rounded once; of a bias mk_launch takes one argument
  * more, behind all others: bias [N] bf16, this rank's. With an activation and "gated", as in
  * "epilogue=silu+gated" (SwiGLU), B's columns are a gate's and those that it lets through, N/2 each:
- * C [M, N/2] = f(A * gate + bias) (A * up + bias); N is a multiple of 16, of "dtype=fp8" on GPUs N/2
- * of 128, on engine mma of 32. */
+ * C [M, N/2] = f(A * gate + bias) (A * up + bias); N is a multiple of 16, with scales of blocks on
+ * GPUs N/2 of 128, on engine mma of 32. */
 int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],

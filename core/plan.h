@@ -90,6 +90,7 @@ struct mk_problem {
     /* A and B are e4m3 with fp32 scales of blocks (core/quantize.h); of what only moves rows: e4m3,
      * or bytes; or all 16-bit arguments are fp16; else bf16 */
     int fp8, bytes, fp16;
+    int b_columns;     /* 1: of FP8, B has a scale for each of its columns, not for 128 x 128 */
     int back_fp8;      /* 1: sums of tokens travel back as e4m3 with their scales */
     int deterministic; /* enum mk_deterministic */
     /* A or C lies in the symmetric heap, at this offset (op_heap_offset) */
@@ -161,6 +162,7 @@ extern const char *const plan_dtypes[MK_PLAN_DTYPES]; /* "bf16", "fp16", "fp8", 
 extern const char *const plan_splits[2]; /* by mk_attention.contiguous: "zigzag", "contiguous" */
 extern const char *const plan_engines[MK_ENGINES]; /* "mma" */
 extern const char *const plan_backs[2];            /* by mk_problem.back_fp8: "bf16", "fp8" */
+extern const char *const plan_b_scales[2]; /* by mk_problem.b_columns: "blocks", "columns" */
 enum { MK_PLAN_SUMS = MK_EVERYWHERE + 1 };
 extern const char *const plan_sums[MK_PLAN_SUMS]; /* by enum mk_deterministic: "fast", .. */
 

@@ -46,8 +46,7 @@ int plan_check_shape(const struct mk_problem *q, char *error, size_t size)
 int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
 {
     char list[OP_LIST_TEXT];
-    const uint32_t unit = 4 * mk_world(&q->topo);
-    unsigned long long k = q->k, m = q->m;
+    unsigned long long k = q->k;
     if (q->bytes && !op_has_bytes(q->op))
         return plan_refuse(error, size, "dtype=bytes: %s %s; bytes are for %s", plan_op_name(q->op),
                            op_has_fp8(q->op) && !op_of(q->op)->b_layout
@@ -58,6 +57,13 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size, "dtype=fp16: %s takes bf16%s; fp16 is for %s",
                            plan_op_name(q->op), op_has_fp8(q->op) ? " or fp8" : " alone",
                            op_list(list, sizeof list, op_has_fp16, ", ", " and "));
+    if (q->b_columns && !op_has_b_columns(q->op))
+        return plan_refuse(
+            error, size, "b_scales=columns: %s takes no scales of columns; they are of FP8 of %s",
+            plan_op_name(q->op), op_list(list, sizeof list, op_has_b_columns, ", ", " and "));
+    if (q->b_columns && !q->fp8)
+        return plan_refuse(error, size, "b_scales=columns with dtype=%s: scales are of dtype=fp8",
+                           plan_dtypes[plan_dtype(q)]);
     if (!q->fp8 || op_has_bytes(q->op))
         return 0;
     if (!op_has_fp8(q->op))
@@ -77,13 +83,6 @@ int plan_check_dtype(const struct mk_problem *q, char *error, size_t size)
                            "K = %llu with dtype=fp8: rows of A must be 16-byte multiples; the next "
                            "K that works is %llu",
                            k, (unsigned long long)mk_round_up(k, 16));
-    /* Scales that are gathered lie one row behind the other; else there is room behind the last. */
-    if (strstr(op_of(q->op)->arguments[0].shape, "M/W") && m % unit)
-        return plan_refuse(error, size,
-                           "M = %llu with dtype=fp8: rows of scales must be 16-byte multiples, 4 "
-                           "rows for each of %u rank%s; the next M that works is %llu",
-                           m, unit / 4, unit > 4 ? "s" : "",
-                           (unsigned long long)mk_round_up(m, unit));
     return 0;
 }
 
@@ -131,7 +130,7 @@ static int plan_check_gated(const struct mk_problem *q, char *error, size_t size
                            "silu+gated",
                            epilogue_text(q->epilogue, words));
     const uint64_t run = q->engine == MK_ENGINE_MMA ? 32 : 128;
-    if (q->fp8 && q->exec == MK_EXEC_CUDA && q->n / 2 % run)
+    if (q->fp8 && !q->b_columns && q->exec == MK_EXEC_CUDA && q->n / 2 % run)
         return plan_refuse(error, size,
                            "epilogue=%s with dtype=fp8: half of N is %lu, and should be a multiple "
                            "of %lu, so that each tile's columns of what is let through lie in one "
@@ -235,6 +234,13 @@ const char *plan_no_split_k(const struct mk_problem *q)
            : q->deterministic                  ? "with sums in a fixed order"
            : !t->shots || plan_two_shots(t)    ? "in two shots"
                                                : NULL;
+}
+
+int plan_ragged_scales(const struct mk_problem *q)
+{
+    const struct op_descriptor *op = op_of(q->op);
+    return q->fp8 && op->knobs & OP_SHOTS && strstr(op->arguments[0].shape, "M/W") &&
+           q->m % (4ull * mk_world(&q->topo));
 }
 
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)

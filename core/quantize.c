@@ -135,3 +135,9 @@ void dequantize_blocks(const uint8_t *q, uint64_t n, uint64_t k, const float *sc
     for (uint64_t row = 0; row < n; row++)
         dequantize_rows(q + row * k, 1, k, scales + row / MK_SCALE_BLOCK * pitch, 1, x + row * k);
 }
+
+void dequantize_columns(const uint8_t *q, uint64_t n, uint64_t k, const float *scales, float *x)
+{
+    for (uint64_t row = 0; row < n; row++)
+        dequantize_rows(q + row * k, 1, k, scales + row, 0, x + row * k);
+}

@@ -62,6 +62,9 @@ void dequantize_rows(const uint8_t *q, uint64_t rows, uint64_t k, const float *s
 void dequantize_blocks(const uint8_t *q, uint64_t n, uint64_t k, const float *scales,
                        uint64_t pitch, float *x);
 
+/* And of weights with a scale for each of their n rows, columns of B. */
+void dequantize_columns(const uint8_t *q, uint64_t n, uint64_t k, const float *scales, float *x);
+
 #ifdef __cplusplus
 }
 #endif

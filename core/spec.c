@@ -69,7 +69,7 @@ static void spec_say_arguments(struct spec_text *t, const struct op_descriptor *
                  spec_types[op_argument_type(q, i)]);
         spec_say_shape(t, q, a->shape);
         spec_say(t, "\",\"output\":%d,\"swaps\":%d}", a->output,
-                 op->b_layout && a->name[0] == 'B' && a->type != OP_SCALES);
+                 op->b_layout && a->name[0] == 'B' && a->type == OP_FACTOR);
     }
 }
 
@@ -129,8 +129,9 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)
             spec_say(&t, "%s\"%s\"", some++ ? "," : "", tuning_knobs[i].name);
-    spec_say(&t, "],\"fp16\":%d,\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}", op->fp16,
-             op->causal, op->sums, op->a_in_heap);
+    spec_say(&t,
+             "],\"fp16\":%d,\"b_columns\":%d,\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}",
+             op->fp16, op->b_columns, op->causal, op->sums, op->a_in_heap);
     return (int)t.length;
 }
 
@@ -144,6 +145,11 @@ static void spec_set_engine(struct mk_problem *q, int engine)
 static void spec_set_back(struct mk_problem *q, int back)
 {
     q->back_fp8 = back;
+}
+
+static void spec_set_b_scales(struct mk_problem *q, int scales)
+{
+    q->b_columns = scales;
 }
 
 static void spec_set_split(struct mk_problem *q, int split)
@@ -160,6 +166,7 @@ static const struct spec_choice {
 } spec_choices[] = {
     {"engine", plan_engines, MK_ENGINES, MK_ENGINE_WGMMA, spec_set_engine, NULL},
     {"dtype", plan_dtypes, MK_PLAN_DTYPES, 0, plan_set_dtype, NULL},
+    {"b_scales", plan_b_scales, 2, 0, spec_set_b_scales, NULL},
     {"back", plan_backs, 2, 0, spec_set_back, NULL},
     {"split", plan_splits, 2, 0, spec_set_split, NULL},
     {"overflow", op_overflows, 2, 0, op_set_drops, "room for all"},
@@ -279,9 +286,10 @@ static void spec_name_others(const struct mk_problem *q, char *error, size_t siz
     const struct spec_choice *c = spec_choices, *end = c + sizeof spec_choices / sizeof *c;
     mk_append(error, size, "; besides them sms");
     for (; c < end; c++)
-        if (c->set == spec_set_back    ? op->back_fp8
-            : c->set == spec_set_split ? op->causal
-                                       : !c->unrouted || op->limit)
+        if (c->set == spec_set_back       ? op->back_fp8
+            : c->set == spec_set_b_scales ? op->b_columns
+            : c->set == spec_set_split    ? op->causal
+                                          : !c->unrouted || op->limit)
             mk_append(error, size, ", %s", c->name);
     if (op->limit)
         mk_append(error, size, ", %s, logical", op->limit->name);
@@ -357,6 +365,8 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
         ADD("sms", "%u", q->sms_most);
     if (plan_dtype(q))
         ADD("dtype", "%s", plan_dtypes[plan_dtype(q)]);
+    if (q->b_columns)
+        ADD("b_scales", "%s", plan_b_scales[1]);
     if (q->back_fp8)
         ADD("back", "%s", plan_backs[1]);
     if (q->epilogue)

@@ -151,7 +151,7 @@ static void compute_widen_whole(float *to, const uint16_t *from, uint64_t count,
     }
 }
 
-/* A B of FP8 and its scales, which are the last arguments of such, of all B's in their order. */
+/* A B of FP8 and its scales, which are the last arguments of a B, of all B's in their order. */
 static void compute_dequantize_b(struct compute *m, uint32_t which, const uint8_t *codes,
                                  void *const arguments[MK_SPACES - 1], uint64_t *beats)
 {
@@ -163,13 +163,16 @@ static void compute_dequantize_b(struct compute *m, uint32_t which, const uint8_
     const uint64_t pitch = mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4),
                    down = mk_ceil_div(n, MK_SCALE_BLOCK);
     uint32_t of = op_arguments(q) - 1;
-    while (op_argument(q, of)->type != OP_SCALES)
+    while (op_argument(q, of)->name[0] != 'B')
         of--;
     const float *scales = arguments[of - (op->second && !which)];
     for (uint64_t i = 0; i < m->b_elements[which] / k; i++, compute_beat(beats))
-        dequantize_blocks(codes + i * k, 1, k,
-                          scales + (i / n * down + i % n / MK_SCALE_BLOCK) * pitch, pitch,
-                          m->b[which] + i * k);
+        if (q->b_columns)
+            dequantize_columns(codes + i * k, 1, k, scales + i, m->b[which] + i * k);
+        else
+            dequantize_blocks(codes + i * k, 1, k,
+                              scales + (i / n * down + i % n / MK_SCALE_BLOCK) * pitch, pitch,
+                              m->b[which] + i * k);
 }
 
 void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uint64_t *beats)

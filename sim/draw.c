@@ -106,6 +106,8 @@ static void draw_fault(struct sim_random *r, struct sim_world_config *c)
 
 uint32_t sim_one_shot(const struct mk_problem *q, uint64_t draw)
 {
+    if (plan_ragged_scales(q))
+        return 2;
     return op_of(q->op)->most_shots > 2 && q->engine != MK_ENGINE_MMA && !q->fp8 &&
                    q->deterministic != MK_EVERYWHERE && draw & 1
                ? 3

@@ -70,7 +70,7 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
         uint32_t dim = q->attention.head_dim;
         op_fit(q);
         q->attention.head_dim = dim; /* a size of heads is what it is: others are refused */
-        if (q->fp8 && q->epilogue & MK_EPILOGUE_GATED)
+        if (q->fp8 && !q->b_columns && q->epilogue & MK_EPILOGUE_GATED)
             q->n = mk_round_up(q->n, 256); /* half of them blocks of scales */
         memset(&q->tuning, 0, sizeof q->tuning);
         const struct mk_gemm_tile tile = emulate_tile(q, c->seed);

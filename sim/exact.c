@@ -46,8 +46,9 @@ static void exact_fill_b(const struct mk_problem *q, const struct sim_launch *l,
 }
 
 /* FP8: an element of the sum is a whole number times powers of two of its row and of its 128
- * columns, which are the same on every rank; scales have a third one of their block of K in them,
- * which A's and B's cancel. So a wrong scale is seen, and sums are as exact as without. */
+ * columns (of its column, where B has a scale for each), which are the same on every rank; scales
+ * have a third one of their block of K in them (there of the rank), which A's and B's cancel. So a
+ * wrong scale is seen, and sums are as exact as without. */
 static int exact_power(const struct sim_launch *l, uint64_t rank, uint64_t which, uint64_t i,
                        uint32_t most)
 {
@@ -60,33 +61,50 @@ static int exact_power_of_row(const struct sim_launch *l, uint64_t row)
     return exact_power(l, 0, 1, row, 8);
 }
 
-static int exact_power_of_columns(const struct sim_launch *l, uint64_t column)
+static int exact_power_of_column(const struct sim_launch *l, uint64_t column)
 {
-    return exact_power(l, 0, 2, column / MK_SCALE_BLOCK, 8);
+    return exact_power(l, 0, 2, l->plan->problem.b_columns ? column : column / MK_SCALE_BLOCK, 8);
+}
+
+static int exact_power_of_block(const struct mk_problem *q, const struct sim_launch *l,
+                                uint64_t block)
+{
+    return exact_power(l, q->topo.rank, 3, q->b_columns ? 0 : block, 32);
+}
+
+static void exact_fill_scales_of_b(const struct mk_problem *q, const struct sim_launch *l)
+{
+    const uint64_t blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK), pitch = mk_round_up(blocks, 4),
+                   columns = mk_ceil_div(q->n, MK_SCALE_BLOCK);
+    float *scales = l->arguments[4];
+    for (uint64_t i = 0; i < q->n && q->b_columns; i++)
+        scales[i] = ldexpf(1, exact_power_of_column(l, i) - exact_power_of_block(q, l, 0));
+    if (q->b_columns)
+        return;
+    memset(scales, 0, columns * pitch * sizeof *scales);
+    for (uint64_t i = 0; i < columns * blocks; i++)
+        scales[i / blocks * pitch + i % blocks] =
+            ldexpf(1, exact_power_of_column(l, i / blocks * MK_SCALE_BLOCK) -
+                          exact_power_of_block(q, l, i % blocks));
 }
 
 static void exact_fill_fp8(const struct mk_problem *q, const struct sim_launch *l, const int8_t *a,
                            const int8_t *b)
 {
-    const uint64_t blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK), pitch = mk_round_up(blocks, 4),
-                   columns = mk_ceil_div(q->n, MK_SCALE_BLOCK), wide = mk_round_up(q->m, 4);
+    const uint64_t blocks = mk_ceil_div(q->k, MK_SCALE_BLOCK), wide = mk_round_up(q->m, 4);
     uint8_t *codes = l->arguments[0];
     float *scales = l->arguments[3];
     for (uint64_t i = 0; i < q->m * q->k; i++)
         codes[i] = mk_e4m3_from_float(a[i]);
     for (uint64_t i = 0; i < blocks * wide; i++)
-        scales[i] = i % wide < q->m ? ldexpf(1, exact_power_of_row(l, i % wide) +
-                                                    exact_power(l, q->topo.rank, 3, i / wide, 32))
-                                    : NAN; /* nobody multiplies these */
+        scales[i] =
+            i % wide < q->m
+                ? ldexpf(1, exact_power_of_row(l, i % wide) + exact_power_of_block(q, l, i / wide))
+                : NAN; /* nobody multiplies these */
     codes = l->arguments[1];
-    scales = l->arguments[4];
     for (uint64_t i = 0; i < q->k * q->n; i++)
         codes[i] = mk_e4m3_from_float(b[i]);
-    memset(scales, 0, columns * pitch * sizeof *scales);
-    for (uint64_t i = 0; i < columns * blocks; i++)
-        scales[i / blocks * pitch + i % blocks] =
-            ldexpf(1, exact_power_of_columns(l, i / blocks * MK_SCALE_BLOCK) -
-                          exact_power(l, q->topo.rank, 3, i % blocks, 32));
+    exact_fill_scales_of_b(q, l);
 }
 
 static void exact_widen(const struct mk_problem *q, uint16_t *to, const int8_t *from,
@@ -214,7 +232,7 @@ static float exact_sum(const struct sim_launch *l, int32_t expected, uint64_t ro
 {
     const int scaled = l->plan->problem.fp8;
     return ldexpf((float)expected,
-                  scaled ? exact_power_of_row(l, row) + exact_power_of_columns(l, col) : 0);
+                  scaled ? exact_power_of_row(l, row) + exact_power_of_column(l, col) : 0);
 }
 
 /* The sums `expected` themselves. */

@@ -110,9 +110,22 @@ check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
 check fp8_one_gpu $run --gpus 1 --shape 392,200,336 --iters 5 --dtype fp8 --b-layout nk
 check fp8_all_gpus $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk
+check fp8_ragged_rows $run --gpus "$gpus" --shape $((gpus * 1029)),520,2064 --iters 8 --dtype fp8 --b-layout nk
+check fp8_ragged_few_rows $run --gpus "$gpus" --shape $((gpus * 3)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_few_rows $run --gpus "$gpus" --shape $((gpus * 8)),520,2064 --iters 8 --dtype fp8 --b-layout nk
 check fp8_on_mma $run --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --iters 8 --dtype fp8 --b-layout nk --engine mma
 check fp8_on_mma_64x64 $run --gpus "$gpus" --shape $((gpus * 260)),200,1424 --iters 8 --dtype fp8 --b-layout nk --engine mma --tile 64,64
+columns="--exec cuda --check --timeout 5 --dtype fp8 --b-layout nk --b-scales columns --iters 8"
+for op in ag_gemm gemm_rs gemm_ar; do # a scale for each column of B
+    check ${op}_fp8_columns "$mkernel" run $op $columns --gpus "$gpus" --shape $((gpus * 1028)),1032,2064 --tile 256,256 --shots 2
+    check ${op}_fp8_columns_few_rows "$mkernel" run $op $columns --gpus "$gpus" --shape $((gpus * 8)),520,2064
+    check ${op}_fp8_columns_on_mma "$mkernel" run $op $columns --gpus "$gpus" --shape $((gpus * 1028)),520,2064 --engine mma
+    check ${op}_fp8_columns_two_nodes "$mkernel" run $op $columns $nodes --shape $((world * 260)),520,1040
+done
+for op in gemm_rs gemm_ar; do
+    check ${op}_fp8_columns_deterministic "$mkernel" run $op $columns --gpus "$gpus" --shape $((gpus * 1028)),1032,2064 --tile 256,256 --shots 2 --deterministic
+done
+check ag_gemm_fp8_columns_gated "$mkernel" run ag_gemm $columns --gpus "$gpus" --shape $((gpus * 1028)),1328,2064 --epilogue bias+silu+gated
 check moe_back_fp8 "$mkernel" run moe_ffn --exec cuda --check --timeout 5 --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 20 --burst 5 --back fp8
 check moe_back_fp8_two_nodes "$mkernel" run moe_ffn --exec cuda --check --timeout 5 $nodes --moe 333,528,336,$((world * 5)),4 --iters 8 --back fp8 --dtype fp8 --b-layout nk
 check moe_back_fp8_on_mma "$mkernel" run moe_ffn --exec cuda --check --timeout 5 --engine mma --gpus "$gpus" --moe 333,520,328,$((gpus * 5)),4 --iters 8 --back fp8

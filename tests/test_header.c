@@ -298,20 +298,22 @@ static void a_spec_makes_the_plan_that_accessors_tell_of(void **state)
     mk_comm_close(comm);
 }
 
-/* A launch of FP8 has A, B, C and the scales of A and of B. Codes are 1 and 2, so that sums are
- * exact; scales powers of two from 2^-40 to 2^40, one of each for a row or column; a row of zeros;
- * a NaN of A reaches its row and one of B its column, and nothing else. */
-static void fp8_is_multiplied_by_its_scales(void **state)
+/* A launch of FP8 has A, B, C and the scales of A and of B, of blocks or of columns. Codes are 1 and
+ * 2, so that sums are exact; scales powers of two from 2^-40 to 2^40, one of each for a row or
+ * column; a row of zeros; a NaN of A reaches its row and one of B its column, and nothing else. */
+static void fp8_by_scales(int by_columns)
 {
     enum { M = 68, N = 136, K = 400, BLOCKS = 4, NAN_ROW = 5, ZERO_ROW = 7, NAN_COLUMN = 131 };
     struct mk_comm *comm = open_alone(MK_VERSION_NUMBER);
     const struct mk_spec spec = {.op = MK_OP_AG_GEMM,
                                  .shape = {M, N, K},
                                  .b_transposed = 1,
-                                 .options = "dtype=fp8 tile=32,64"};
+                                 .options = by_columns ? "dtype=fp8 b_scales=columns tile=32,64"
+                                                       : "dtype=fp8 tile=32,64"};
     struct mk_plan *plan;
     static _Alignas(16) uint8_t a[M * K], b[N * K];
-    static _Alignas(16) float a_scales[BLOCKS * M], b_scales[2 * BLOCKS];
+    static _Alignas(16) float a_scales[BLOCKS * M], b_scales[N];
+    const uint32_t scales_of_b = by_columns ? N : 2 * BLOCKS;
     static _Alignas(16) uint16_t c[M * N];
     void *const arguments[] = {a, b, c, a_scales, b_scales};
     if (mk_plan_create(&plan, comm, &spec))
@@ -322,15 +324,17 @@ static void fp8_is_multiplied_by_its_scales(void **state)
     assert_string_equal(mk_plan_argument_type(plan, 3), "fp32");
     assert_int_equal(mk_plan_argument_bytes(plan, 0), sizeof a);
     assert_int_equal(mk_plan_argument_bytes(plan, 3), sizeof a_scales);
-    assert_int_equal(mk_plan_argument_bytes(plan, 4), sizeof b_scales);
+    assert_int_equal(mk_plan_argument_bytes(plan, 4), scales_of_b * sizeof *b_scales);
     for (uint32_t i = 0; i < M * K; i++)
         a[i] = i / K == ZERO_ROW ? 0 : i * 2654435761u >> 30 & 1 ? 0x38 : 0x40;
     for (uint32_t i = 0; i < N * K; i++)
         b[i] = i * 2246822519u >> 29 & 1 ? 0x38 : 0x40;
     for (uint32_t i = 0; i < BLOCKS * M; i++)
         a_scales[i] = ldexpf(1, (int)(i % M % 41) - 40 + (int)(i / M));
-    for (uint32_t i = 0; i < 2 * BLOCKS; i++)
-        b_scales[i] = ldexpf(1, (i / BLOCKS ? 39 : 3) - (int)(i % BLOCKS) * 2);
+    for (uint32_t i = 0; i < scales_of_b; i++)
+        b_scales[i] = ldexpf(1, by_columns   ? (int)(i * 29 % 41) - 20
+                                : i / BLOCKS ? 39 - (int)(i % BLOCKS) * 2
+                                             : 3 - (int)(i % BLOCKS) * 2);
     a[NAN_ROW * K + 399] = 0x7f;
     b[NAN_COLUMN * K + 130] = 0xff;
     assert_int_equal(mk_launch(plan, arguments, 3, NULL), -EINVAL);
@@ -344,13 +348,19 @@ static void fp8_is_multiplied_by_its_scales(void **state)
                         : a[i * K + k] == 0x38 ? 1
                                                : 2) *
                        (b[j * K + k] == 0x38 ? 1 : 2) * (double)a_scales[k / 128 * M + i] *
-                       (double)b_scales[j / 128 * BLOCKS + k / 128];
+                       (double)b_scales[by_columns ? j : j / 128 * BLOCKS + k / 128];
             if (i == NAN_ROW || j == NAN_COLUMN)
                 assert_true(isnan(mk_bf16_to_float(c[i * N + j])));
             else
                 assert_int_equal(c[i * N + j], mk_bf16_from_float((float)sum));
         }
     mk_comm_close(comm);
+}
+
+static void fp8_is_multiplied_by_its_scales(void **state)
+{
+    fp8_by_scales(0);
+    fp8_by_scales(1);
 }
 
 /* Each field of a spec reaches the problem that the plan is made of. */
@@ -400,7 +410,7 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tyle=1x2"},
          "'tyle=1x2' is no option of a plan; they are tile, roles, chunk-rows, slices, pieces, "
          "pace, "
-         "fanout, shots, split-k; besides them sms, engine, dtype, epilogue, eps"},
+         "fanout, shots, split-k; besides them sms, engine, dtype, b_scales, epilogue, eps"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8,8 tile=x"},
          "'tile=x' is not valid"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "roles=2+2+1+0"},
@@ -421,6 +431,17 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
          "not a block that mk_heap_alloc returned"},
         {{.op = MK_OP_RING_ATTENTION, .shape = {1, 64, 2, 2, 64}, .b_transposed = 1},
          "b_transposed: ring_attention has no B"},
+        {{.op = MK_OP_GEMM_RS, .shape = {64, 64, 64}, .options = "b_scales=columns"},
+         "b_scales=columns with dtype=bf16: scales are of dtype=fp8"},
+        {{.op = MK_OP_GEMM_RS, .shape = {64, 64, 64}, .options = "b_scales=rows"},
+         "'b_scales=rows' is not valid; it should be b_scales=blocks or b_scales=columns"},
+        {{.op = MK_OP_MOE_FFN,
+          .shape = {8, 64, 64, 4, 2},
+          .b_transposed = 1,
+          .options = "dtype=fp8 b_scales=columns"},
+         "b_scales=columns: moe_ffn takes no scales of columns; they are of FP8 of ag_gemm, "
+         "gemm_ar "
+         "and gemm_rs"},
     };
     char long_options[400];
     struct mk_comm *comm = open_alone(MK_VERSION_NUMBER);

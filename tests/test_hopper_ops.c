@@ -277,7 +277,7 @@ static void test_halves_and_straight(void **state)
 /* ag_gemm with gated columns: both activations, with a bias and without, both layouts of B, one shot
  * and two, two nodes. What is let through begins in the middle of a tile and ends within one, and C may
  * be narrower than half of a tile; of FP8 on engine mma it begins in the middle of a block of scales,
- * which may be the gate's. */
+ * which may be the gate's, and with scales of columns it begins anywhere. */
 static void gated(enum mk_engine engine, int fp8, uint64_t seed)
 {
     static const uint64_t of[][3] = {{132, 336, 144}, {4, 16, 16}, {200, 592, 72}, {3, 528, 656}},
@@ -294,6 +294,9 @@ static void gated(enum mk_engine engine, int fp8, uint64_t seed)
     struct mk_gemm_tile tile;
     uint32_t tiles = 0;
     c.problem.fp8 = fp8;
+    c.problem.b_columns = fp8 && seed / 4 % 2;
+    if (c.problem.b_columns)
+        c.problem.n = of[seed % 4][1];
     c.problem.fp16 = !fp8 && seed % 5 == 4 && (mma || seed % 3 < 2);
     c.problem.b_transposed = fp8 || (seed >> 1 & 1);
     c.problem.epilogue = MK_EPILOGUE_GATED | (seed & 4 ? MK_EPILOGUE_BIAS : 0) |
@@ -340,8 +343,9 @@ static void test_ag_gemm_gated_fp8_on_mma(void **state)
 
 /* FP8: every tile that it is built for, in one shot and two, with the ranks that push as warps
  * beside the engine and as blocks that copy by TMA; blocks of scales that are short, slices and
- * pieces that do not divide them; on two nodes, where scales have puts of their own. Scales come
- * near 2^40 and 2^-40. */
+ * pieces that do not divide them; on two nodes, where scales have puts of their own. B has scales of
+ * blocks, or of columns; of two shots ranks have rows that 4 does not divide. Scales come near 2^40 and
+ * 2^-40. */
 static void test_ag_gemm_fp8(void **state)
 {
     static const uint64_t of[][3] = {{132, 72, 144}, {4, 8, 16}, {68, 136, 656}};
@@ -358,6 +362,8 @@ static void test_ag_gemm_fp8(void **state)
         if (!mk_fp8_tile((uint32_t)(seed % (tiles + one_shot)), &tile))
             tile = few;
         c.problem.fp8 = c.problem.b_transposed = 1;
+        c.problem.b_columns = seed / 4 % 2;
+        c.problem.m -= one_shot ? 0 : nodes * gpus * (seed / 2 % 4);
         c.problem.tuning.shots = 2 - one_shot;
         c.problem.tuning.tile_m = tile.tile_m;
         c.problem.tuning.tile_n = tile.tile_n;
@@ -382,11 +388,13 @@ static void test_ag_gemm_fp8_on_mma(void **state)
         struct sim_world_config c =
             hopper_ops_config(MK_OP_AG_GEMM, nodes, gpus, of[seed / 3 % 3], seed);
         c.problem.fp8 = c.problem.b_transposed = 1;
+        c.problem.b_columns = seed / 4 % 2;
         hopper_ops_on_mma(&c);
         assert_int_equal(op_gpu_tile(&c.problem, (uint32_t)(seed / 2 % 2), &tile), 1);
         c.problem.tuning.tile_m = tile.tile_m;
         c.problem.tuning.tile_n = tile.tile_n;
         c.problem.tuning.shots = 2 - (nodes == 1 && seed % 5 > 2);
+        c.problem.m -= c.problem.tuning.shots == 1 ? 0 : nodes * gpus * (seed / 2 % 4);
         c.problem.tuning.slices = nodes > 1 ? 1 : 1 + (uint32_t)(seed / 2 % 4);
         c.problem.tuning.pieces = 1 + (uint32_t)(seed / 4 % 3);
         c.launches = 2;
@@ -396,8 +404,8 @@ static void test_ag_gemm_fp8_on_mma(void **state)
 }
 
 /* FP8 of operators that add over ranks: every tile, in two shots and in one (there a tile for few
- * rows stands for the widest), deterministic too, on two nodes; rows that are no multiple of 4,
- * so that rows of scales end in front of the next's 16 bytes. */
+ * rows stands for the widest), deterministic too, on two nodes, B's scales of blocks and of columns;
+ * rows that are no multiple of 4, so that rows of scales end in front of the next's 16 bytes. */
 static void sums_of_fp8(enum mk_op op, enum mk_engine engine)
 {
     static const uint64_t of[][3] = {
@@ -412,6 +420,7 @@ static void sums_of_fp8(enum mk_op op, enum mk_engine engine)
         c.problem.m -= op == MK_OP_GEMM_AR ? seed % 3 : 0;
         c.problem.epilogue = 0;
         c.problem.fp8 = c.problem.b_transposed = 1;
+        c.problem.b_columns = seed / 4 % 2;
         if (engine == MK_ENGINE_MMA)
             hopper_ops_on_mma(&c);
         c.problem.deterministic = seed % 5 == 4;
@@ -636,6 +645,7 @@ static void test_columns(void **state)
         struct mk_tuning *t = &c.problem.tuning;
         c.problem.m = shape[0];
         c.problem.fp8 = seed % 7 == 3;
+        c.problem.b_columns = c.problem.fp8 && seed == 10;
         c.problem.fp16 = seed % 7 == 5;
         c.problem.b_transposed = c.problem.fp8 || seed % 4 > 1;
         c.problem.deterministic = seed % 7 == 1;

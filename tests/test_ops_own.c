@@ -28,6 +28,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_counted own_counted
 #define op_set_counted own_set_counted
 #define op_has_back own_has_back
+#define op_has_b_columns own_has_b_columns
 #define op_has_bytes own_has_bytes
 #define op_argument own_argument
 #define op_bias_argument own_bias_argument

@@ -391,8 +391,16 @@ static void fp8_is_refused_where_it_cannot_be(void **state)
     refuses(q, "B has to be [N,K]");
     q = ok, q.k = 136;
     refuses(q, "the next K that works is 144");
-    q = ok, q.m = 60;
-    refuses(q, "the next M that works is 64");
+    q = ok, q.m = 60; /* 30 rows of a rank, which 4 does not divide */
+    built(&q, 0, 0);
+    q.tuning.shots = 1;
+    refuses(q, "4 rows of each of 2 ranks; two shots take it");
+    q.tuning.shots = 0, q.m = 6, q.exec = MK_EXEC_CUDA, q.sms = 132;
+    assert_int_equal(built(&q, 0, 0).problem.tuning.shots, 2);
+    q.m = 8;
+    assert_int_equal(built(&q, 0, 0).problem.tuning.shots, 1);
+    q = ok, q.fp8 = 0, q.b_columns = 1;
+    refuses(q, "b_scales=columns with dtype=bf16: scales are of dtype=fp8");
     q = ok, q.topo = (struct mk_topo){2, 1, 1};
     built(&q, 0, 0);
     q = ok, q.op = MK_OP_RING_ATTENTION;

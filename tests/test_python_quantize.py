@@ -117,6 +117,31 @@ def multiplying():
     for rows in 1, 3, 17:  # decoded tokens: as many as there are
         few, of_few = mkernel.quantize(x[:rows])
         close(mkernel.gemm_ar_fp8(few, b.t(), of_few, b_scales), total[:rows])
+        close(mkernel.ag_gemm_fp8(few, b.t(), of_few, b_scales), torch.cat(gathered(x[:rows])).double() @ weight.detach().double().t())
+    # RowWise: a scale for each row of A and each column of B, far from each other; zeros in one column and a NaN in another.
+    far = weight.detach() * 2.0 ** torch.linspace(-20, 20, n).round()[:, None]
+    far[6] = 0
+    if r == W - 1:
+        far[8, 3] = float("nan")
+    total_far = sum(gathered(x.double() @ far.double().t()))
+    kept = [column for column in range(n) if column not in (6, 8)]
+    (a1, of_rows), (b1, of_columns) = mkernel.quantize(x, "row"), mkernel.quantize(far, "row")
+    assert of_rows.shape == (m, 1) and of_columns.shape == (n, 1)
+    for sums, wanted in ((mkernel.gemm_ar_fp8, total_far), (mkernel.gemm_rs_fp8, total_far.chunk(W)[r])):
+        c = sums(a1, b1.t(), of_rows, of_columns)
+        assert c[:, 8].isnan().all() and not c[:, 6].any()
+        for column in kept:
+            close(c[:, column], wanted[:, column], 0.08)  # of as few numbers
+        assert all(torch.equal(sums(a1, b1.t(), of_rows, y)[:, kept], c[:, kept]) for y in (of_columns.t(), of_columns[:, 0]))
+    assert "b_scales=columns" in comm.plans[-1].options
+    mine = x.chunk(W)[r]
+    c = mkernel.ag_gemm_fp8(a1.chunk(W)[r], b1.t(), of_rows.chunk(W)[r], of_columns)
+    for column in [column for column in kept if r < W - 1 or column != 8]:
+        close(c[:, column], (torch.cat(gathered(mine)).double() @ far.double().t())[:, column], 0.08)
+    c = torch.compile(lambda x: mkernel.gemm_ar_fp8(*(lambda y: (y[0], b1.t(), y[1]))(mkernel.quantize(x, "row")), of_columns), fullgraph=True,
+                      backend="aot_eager")(x)
+    assert torch.equal(c[:, kept], mkernel.gemm_ar_fp8(a1, b1.t(), of_rows, of_columns)[:, kept])
+
     # One rank's NaN reaches its row of the sum on every rank and nothing else; so does a row that is zeros or far from 1 everywhere.
     odd = x.clone()
     if r == W - 1:

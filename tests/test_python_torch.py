@@ -105,6 +105,20 @@ def operators(nodes):
         like = simple.reshape(-1).expand(m // W), of_one.reshape(1, 1).expand(-(-n // 128), 4)
         blockwise = mkernel.ag_gemm_fp8(codes[0], codes[1].t(), like[0].expand(blocks, -1).contiguous(), like[1].contiguous())
         assert torch.equal(mkernel.ag_gemm_fp8(codes[0], codes[1].t(), simple, of_one), blockwise)
+    # a scale for each column of B, with what may follow
+    of_columns, of_wide_columns = torch.rand(n) + 0.5, torch.rand(272) + 0.5
+    unscaled = torch.cat(gathered(a8)).double()
+    near(mkernel.ag_gemm_fp8(codes[0], codes[1].t(), scales[0], of_columns), unscaled @ codes[1].double().t() * of_columns.double())
+    assert torch.equal(torch.ops.mkernel.ag_gemm_fp8(codes[0], codes[1].t(), scales[0], of_columns),
+                       mkernel.ag_gemm_fp8(codes[0], codes[1].t(), scales[0], of_columns, options=comm.plans[-1].options))
+    gate, up = (unscaled * 1e-5 @ wide8.double().t() * of_wide_columns.double()).chunk(2, 1)
+    near(mkernel.ag_gemm_fp8(codes[0], wide8.t(), scales[0] * 1e-5, of_wide_columns, activation="silu", gated=True), torch.nn.functional.silu(gate) * up)
+    product = (wide[0].float() * of_a.t().repeat_interleave(128, 1)[:, : k - 8]).double() @ wide[1].double().t() * of_columns.double()
+    by_columns = mkernel.gemm_rs_fp8(wide[0], wide[1].t(), of_a, of_columns, deterministic=True)
+    near(by_columns, sum(gathered(product)).chunk(W)[r])
+    residual = bf16(m // W, n)
+    assert torch.equal(mkernel.gemm_rs_fp8(wide[0], wide[1].t(), of_a, of_columns, residual=residual, deterministic=True),
+                       (by_columns.double() + residual.double()).bfloat16())
     near(mkernel.gemm_ar_fp8(wide[0], wide[1].t(), torch.tensor(2.0), torch.tensor(1.0), deterministic=True),
          sum(gathered(wide[0].double() @ wide[1].double().t())) * 2)
     bias = bf16(n)
@@ -396,8 +410,12 @@ def refusals():
     refuses("A is of torch.bfloat16, and should be of torch.float8_e4m3fn", mkernel.ag_gemm_fp8, a, weight.t(), *scales)
     refuses("A_scales is [16, 2], and should be [1, 16]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0].t().repeat(1, 2), scales[1])
     refuses("B_scales is [1, 2], and should be [1, 4]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], scales[1][:, :2])
-    for of_columns in (64,), (64, 1), (1, 64):  # RowWise
-        refuses("not one for each column", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], torch.ones(of_columns))
+    for of_columns in (72,), (2, 64, 1):
+        refuses(f"b_scales is {list(of_columns)}: it is one, one for each of B's 64 columns, or one for each 128x128, [1, 4]", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], torch.ones(of_columns))
+    refuses("B_scales is [64, 2], and should be [1, 4]", mkernel.gemm_ar_fp8, codes, weight.t(), scales[0], torch.ones(64, 2))
+    refuses("B is [64, 64] and B_scales [72]: N is one number", torch.ops.mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], torch.ones(72))
+    refuses("the shape of b_scales says whether they are of columns", mkernel.ag_gemm_fp8, codes, weight.t(), *scales, options="b_scales=columns")
+    refuses("the shape of b_scales says whether they are of columns", mkernel.ag_gemm_fp8, codes, weight.t(), scales[0], torch.ones(64), options="b_scales=blocks")
     refuses("the function for FP8 is ag_gemm_fp8", mkernel.ag_gemm, a, b, options="dtype=fp8")
     refuses("B must lie [N, K] in memory, as w.t() of a contiguous w does: b.mT.contiguous().mT", mkernel.ag_gemm_fp8, codes, weight, *scales)
     refuses("B is [64, 48] and bias [40]", mkernel.ag_gemm, a, b, bias=bf16(40))
@@ -408,7 +426,6 @@ def refusals():
     refuses("that is an argument, of ag_gemm_fp8(..., gated=True)", mkernel.ag_gemm_fp8, codes, weight.t(), *scales, options="epilogue=silu+gated")
     refuses("ag_gemm_gated has no backward", mkernel.ag_gemm, a.clone().requires_grad_(), b, activation="silu", gated=True)
     refuses("norm_weight norms C + residual", mkernel.gemm_ar, a, b, norm_weight=bf16(48))
-    refuses("b_scales is [48]: it is one, or one for each 128x128", mkernel.ag_gemm_fp8, a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t().contiguous().t(), torch.ones(16), torch.ones(48))
     refuses("quantize is of normed rows", mkernel.gemm_ar, a, b, residual=bf16(a.shape[0], 48), quantize=True)
     refuses("a residual is an argument", mkernel.gemm_ar, a, b, options="epilogue=residual")
     refuses("gemm_ar_residual has no backward", mkernel.gemm_ar, a.clone().requires_grad_(), b, residual=bf16(a.shape[0], 48))

@@ -66,6 +66,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         .shots = q->tuning.shots,
         .split_k = q->tuning.split_k,
         .b_transposed = q->b_transposed != 0,
+        .b_columns = q->b_columns != 0,
         .back_fp8 = q->back_fp8 != 0,
         .epilogue = q->epilogue,
         .engine = q->engine,

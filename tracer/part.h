@@ -19,7 +19,7 @@ struct trace_plan {
     char shape[160]; /* op_problem_text; "": its m,n,k */
     uint32_t tile_m, tile_n, chunk_rows, pieces;
     uint32_t slices, pace, fanout, shots, split_k; /* 0 where the operator has none */
-    uint32_t deterministic, b_transposed, back_fp8;
+    uint32_t deterministic, b_transposed, b_columns, back_fp8;
     uint32_t epilogue; /* bits of enum mk_epilogue */
     uint32_t engine;   /* enum mk_engine */
     struct mk_role_split split;

@@ -64,6 +64,7 @@ static void store_run_options(struct insert *in, const struct trace_plan *p)
         const char *name, *unit;
         uint32_t value;
     } options[] = {{"slices", "", p->slices},
+                   {"b_scales", plan_b_scales[p->b_columns != 0], p->b_columns},
                    {"back", plan_backs[p->back_fp8 != 0], p->back_fp8},
                    {"epilogue", epilogue_text(p->epilogue, words), p->epilogue},
                    {"engine", p->engine < MK_ENGINES ? plan_engines[p->engine] : "", p->engine},

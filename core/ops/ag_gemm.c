@@ -178,8 +178,9 @@ static int ag_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char
 {
     struct mk_problem *q = &p->problem;
     struct ag_gemm_plan *a = ag_gemm_plan_in(p);
-    int result = plan_choose_shots(q, plan_gemm_tile, 2, AG_GEMM_FEW_ROWS,
-                                   q->m > AG_GEMM_ROWS_OF_PAIR, error, size);
+    int result =
+        plan_choose_shots(q, plan_gemm_tile, 2, plan_ragged_scales(q) ? 0 : AG_GEMM_FEW_ROWS,
+                          q->m > AG_GEMM_ROWS_OF_PAIR, error, size);
     if (result)
         return result;
     ag_gemm_choose(q);
@@ -295,14 +296,15 @@ static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     *rank = id / a->chunks;
     *number = id % a->chunks;
-    *bytes = ag_gemm_chunk_rows(a, *number) * (a->row_bytes + a->blocks * 4ull);
+    const uint32_t rows = ag_gemm_chunk_rows(a, *number);
+    *bytes = rows * a->row_bytes + a->blocks * ag_gemm_scales_bytes(rows);
 }
 
 static void ag_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                          uint64_t *network_bytes)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
-    uint64_t shard = a->shard_rows * (a->row_bytes + a->blocks * 4ull);
+    uint64_t shard = a->shard_rows * a->row_bytes + a->blocks * ag_gemm_scales_bytes(a->shard_rows);
     *flop = 2.0 * a->m * (double)p->problem.n * a->k;
     *network_bytes = (a->topo.nodes - 1) * shard;
     *nvlink_bytes = (uint64_t)a->topo.nodes * (a->topo.gpus - 1) * shard;
@@ -331,8 +333,9 @@ const struct op_descriptor op_ag_gemm = {
     .arguments = {{"A", OP_FACTOR, "M/W,K"},
                   {"B", OP_FACTOR, "K,N"},
                   {"C", OP_BF16, "M,N/runs", .output = 1},
-                  {"A_scales", OP_SCALES, "K:128,M/W"},
-                  {"B_scales", OP_SCALES, "N:128,K:128:4*4"},
+                  {"A_scales", OP_SCALES, "K:128,M/W:4*4"},
+                  {"B_scales", OP_BLOCK_SCALES, "N:128,K:128:4*4"},
+                  {"B_scales", OP_COLUMN_SCALES, "N"},
                   {"bias", OP_BIAS, "N"}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
@@ -346,6 +349,7 @@ const struct op_descriptor op_ag_gemm = {
     .b_layout = 1,
     .fp16 = 1,
     .fp8 = 1,
+    .b_columns = 1,
     .epilogue = MK_EPILOGUE_ELEMENTS,
     .mma = 1,
     .build = ag_gemm_build,

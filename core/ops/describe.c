@@ -126,6 +126,8 @@ static int op_takes(const struct op_descriptor *op, const struct mk_problem *q, 
         return 0;
     return type == OP_COUNT                          ? op_counted_of(op, q)
            : type == OP_SCALES || type == OP_RECORDS ? q->fp8
+           : type == OP_BLOCK_SCALES                 ? q->fp8 && !q->b_columns
+           : type == OP_COLUMN_SCALES                ? q->b_columns
            : type == OP_TOKENS                       ? !q->fp8
                                                      : !bit || (q->epilogue & bit);
 }

@@ -212,6 +212,11 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
             "%s over %u nodes: between nodes there are two for all tiles (shots is 2%s)",
             t->shots == 1 ? "one shot" : "two shots a tile (shots is 3)", q->topo.nodes,
             most > 3 ? " or 4" : "");
+    if (t->shots == 1 && plan_ragged_scales(q))
+        return plan_refuse(error, size,
+                           "one shot of FP8 with M = %lu: its ranks' rows of scales follow each "
+                           "other in whole 16 bytes, 4 rows of each of %u ranks; two shots take it",
+                           q->m, mk_world(&q->topo));
     if (t->shots > most)
         return plan_refuse(error, size, "%s has one shot or two: shots is 1 or 2, not %u",
                            plan_op_name(q->op), t->shots);

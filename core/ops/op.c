@@ -64,6 +64,8 @@ const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEX
         mk_append(text, OP_PROBLEM_TEXT, "%s%lu", i ? "," : "", numbers[i]);
     if (plan_dtype(q))
         mk_append(text, OP_PROBLEM_TEXT, " %s", plan_dtypes[plan_dtype(q)]);
+    if (q->b_columns)
+        mk_append(text, OP_PROBLEM_TEXT, " b_scales %s", plan_b_scales[1]);
     if (q->back_fp8)
         mk_append(text, OP_PROBLEM_TEXT, " back %s", plan_backs[1]);
     if (q->epilogue)
@@ -202,7 +204,7 @@ enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
     enum op_type type = op_argument(q, i)->type;
     if (type == OP_FACTOR && (q->bytes || q->fp8))
         return q->bytes ? OP_UINT8 : OP_E4M3;
-    return type == OP_SCALES || type == OP_CODE_SCALES ? OP_FP32
+    return type == OP_SCALES || type >= OP_CODE_SCALES ? OP_FP32
            : type == OP_CODES                          ? OP_E4M3
            : type == OP_COUNT                          ? OP_UINT32
            : type == OP_RECORDS                        ? OP_UINT8
@@ -223,6 +225,11 @@ int op_has_fp8_on_mma(enum mk_op op)
 int op_has_back(enum mk_op op)
 {
     return (unsigned)op < MK_OPS && entries[op].op->back_fp8;
+}
+
+int op_has_b_columns(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].op->b_columns;
 }
 
 int op_has_fp16(enum mk_op op)

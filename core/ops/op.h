@@ -65,9 +65,9 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
 /* OP_TOKENS: bf16, an argument of plans of bf16 alone; OP_RECORDS: bytes, its place in plans of fp8,
  * rows of codes with their scales (quantize_record). OP_FACTOR: of a product, or of what only
  * moves, bf16, e4m3 or bytes as the plan's dtype says. OP_SCALES: fp32, an argument of plans of fp8
- * alone, behind those of all plans. OP_BIAS: bf16, one of plans whose epilogue has a bias alone,
- * behind all others. OP_COUNT: uint32, one of plans that are counted (struct op_limit), of 4 bytes
- * that are aligned to 4. */
+ * alone, behind those of all plans; OP_BLOCK_SCALES and OP_COLUMN_SCALES are B's, where it may have
+ * either. OP_BIAS: bf16, one of plans whose epilogue has a bias alone, behind all others. OP_COUNT:
+ * uint32, one of plans that are counted (struct op_limit), of 4 bytes that are aligned to 4. */
 enum op_type {
     OP_BF16, /* or fp16, as the plan's dtype says; so are those below that say bf16 */
     OP_FP16,
@@ -81,11 +81,13 @@ enum op_type {
     OP_FACTOR,
     OP_SCALES,
     OP_BIAS,
-    OP_RESIDUAL,   /* bf16, of plans whose epilogue adds a residual */
-    OP_NORM,       /* bf16, of those whose epilogue has an rmsnorm */
-    OP_NORMED,     /* bf16, of those whose epilogue has an rmsnorm and does not quantize */
-    OP_CODES,      /* e4m3, of those that do */
-    OP_CODE_SCALES /* fp32, of those that do */
+    OP_RESIDUAL,    /* bf16, of plans whose epilogue adds a residual */
+    OP_NORM,        /* bf16, of those whose epilogue has an rmsnorm */
+    OP_NORMED,      /* bf16, of those whose epilogue has an rmsnorm and does not quantize */
+    OP_CODES,       /* e4m3, of those that do */
+    OP_CODE_SCALES, /* fp32, of those that do */
+    OP_BLOCK_SCALES,
+    OP_COLUMN_SCALES
 };
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
@@ -221,6 +223,7 @@ struct op_descriptor {
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
     uint8_t fp16;         /* 1: mk_problem.fp16 means something */
     uint8_t fp8;          /* 1: mk_problem.fp8 means something; of what moves rows .bytes, too */
+    uint8_t b_columns;    /* 1: mk_problem.b_columns means something */
     uint8_t back_fp8;     /* 1: mk_problem.back_fp8 means something */
     uint8_t epilogue;     /* bits that mk_problem.epilogue may have */
     uint8_t sums;         /* 1: it adds, so mk_problem.deterministic says how */
@@ -296,7 +299,8 @@ int op_has_epilogue(enum mk_op op);
 /* Whether it takes fp16; whether it multiplies e4m3, or moves it; and whether it moves bytes. */
 int op_has_fp16(enum mk_op op);
 int op_has_fp8(enum mk_op op);
-int op_has_back(enum mk_op op); /* and whether sums may come back so */
+int op_has_back(enum mk_op op);      /* and whether sums may come back so */
+int op_has_b_columns(enum mk_op op); /* whether B may have a scale for each column */
 int op_has_fp8_on_mma(enum mk_op op);
 int op_has_bytes(enum mk_op op);
 
@@ -434,6 +438,10 @@ int plan_choose_engine(struct mk_problem *q, char *error, size_t size);
 
 /* Why two CTAs cannot split a tile's K, behind "two CTAs that split K"; NULL: they can. */
 const char *plan_no_split_k(const struct mk_problem *q);
+
+/* Whether it is FP8 of an A that is gathered, and a rank's scales of its rows are no whole 16 bytes:
+ * then there is no one shot. */
+int plan_ragged_scales(const struct mk_problem *q);
 
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */

@@ -38,7 +38,7 @@ struct ag_gemm_plan {
     uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
     uint64_t a_offset;    /* heap offset of A where it is not staged */
     /* Of FP8: the gathered A's scales, by epoch & 1, of each chunk [blocks][rows], so that one put
-     * takes them; with one shot of all rows, [blocks][m]. A piece of a chunk or slice has a share
+     * takes them, where rows are whole 16 bytes; with one shot of all rows, [blocks][m]. A piece of a chunk or slice has a share
      * of its blocks, of all its rows, and its flag is told of both; what comes by the network has a
      * flag of its own. */
     uint32_t blocks; /* of 128 of K; 0: A is bf16 and has none */
@@ -125,9 +125,15 @@ MK_PURE uint64_t ag_gemm_scales_at(const struct ag_gemm_plan *p, uint32_t shard,
     return p->scales[epoch & 1] + ((uint64_t)shard * p->chunks + chunk) * p->scales_chunk;
 }
 
+/* Of a scale for each of so many rows: whole 16 bytes, as copies have them. */
+MK_PURE uint64_t ag_gemm_scales_bytes(uint32_t rows)
+{
+    return (rows + 3ull) / 4 * 16;
+}
+
 MK_PURE uint64_t ag_gemm_scales_pitch(const struct ag_gemm_plan *p, uint32_t chunk)
 {
-    return (p->shots == 1 ? p->m : ag_gemm_chunk_rows(p, chunk)) * 4ull;
+    return ag_gemm_scales_bytes(p->shots == 1 ? p->m : ag_gemm_chunk_rows(p, chunk));
 }
 
 /* Of the scales of a slice of a chunk, those that piece `piece` brings: the first run of them, one
@@ -145,15 +151,15 @@ MK_PURE struct mk_chunk ag_gemm_scales(const struct ag_gemm_plan *p, uint32_t sh
     uint64_t block = first + skipped;
     struct mk_chunk c;
     *runs = all - skipped < size ? all - skipped : size;
-    *pitch = space == MK_SPACE_HEAP ? ag_gemm_scales_pitch(p, chunk) : p->shard_rows * 4ull;
+    *pitch = space == MK_SPACE_HEAP ? ag_gemm_scales_pitch(p, chunk)
+                                    : ag_gemm_scales_bytes(p->shard_rows);
     c.id = shard * p->chunks + chunk;
     c.space = space;
     c.destination =
         ag_gemm_scales_at(p, shard, chunk, epoch) + block * ag_gemm_scales_pitch(p, chunk);
-    c.source = space == MK_SPACE_HEAP
-                   ? c.destination
-                   : (block * p->shard_rows + (uint64_t)chunk * p->chunk_rows) * 4;
-    c.bytes = ag_gemm_chunk_rows(p, chunk) * 4ull;
+    c.source = space == MK_SPACE_HEAP ? c.destination
+                                      : block * *pitch + (uint64_t)chunk * p->chunk_rows * 4;
+    c.bytes = ag_gemm_scales_bytes(ag_gemm_chunk_rows(p, chunk));
     return c;
 }
 

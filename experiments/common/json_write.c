@@ -92,6 +92,8 @@ void json_problem(FILE *f, const struct mk_problem *q)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
     if (op->fp8 || op->fp16)
         json_text(f, "dtype", plan_dtypes[plan_dtype(q)]);
+    if (q->b_columns)
+        json_text(f, "b_scales", plan_b_scales[1]);
     if (op->back_fp8)
         json_text(f, "back", plan_backs[q->back_fp8]);
     if (op->epilogue)

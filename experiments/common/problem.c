@@ -171,6 +171,10 @@ static const struct {
       "Operators that only move rows take fp8 and bytes as they are. "
       "Default bf16",
       .words = plan_dtypes, .word_count = MK_PLAN_DTYPES}},
+    {op_has_b_columns,
+     {"b-scales", OPTION_WORD, AT(b_scales), "blocks|columns",
+      "of fp8: B has a scale for 128 x 128, or one for each of its columns. Default blocks",
+      .words = plan_b_scales, .word_count = 2}},
     {op_has_back,
      {"back", OPTION_WORD, AT(back), "bf16|fp8",
       "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, half "
@@ -427,6 +431,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     if (o->replicas && o->replicas < q->moe.experts)
         op_set_logical(q, q->moe.experts - o->replicas);
     q->b_transposed = o->layout;
+    q->b_columns = o->b_scales;
     q->back_fp8 = o->back;
     q->deterministic = o->deterministic;
     if (problem_has_epilogue(o))

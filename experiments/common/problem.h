@@ -8,7 +8,7 @@
 
 struct problem_options {
     uint64_t numbers[OP_DIMENSIONS]; /* of the operator's shape; 0: choose */
-    int causal, contiguous, layout, deterministic, dtype, back;
+    int causal, contiguous, layout, deterministic, dtype, back, b_scales;
     const char *epilogue; /* its words; NULL or "none": none */
     struct mk_role_split roles;
     uint64_t knobs[TUNING_KNOBS][2]; /* all but the roles; 0: choose */

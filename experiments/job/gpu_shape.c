@@ -147,7 +147,7 @@ static int gpu_shape_open_fp8(struct gpu_bench *b, struct gpu_shape *s)
     const struct {
         void *out;
         uint64_t bytes;
-    } parts[] = {{&s->gathered_scales, scales},
+    } parts[] = {{&s->gathered_scales, b->job->identity.world * gpu_scales_a(s->rows, s->k) * 4},
                  {&s->whole_scales, scales},
                  {&s->plain, most * s->k * 2},
                  {&s->codes, most * s->k},
@@ -218,12 +218,12 @@ uint32_t gpu_arguments(const struct gpu_bench *b, const struct gpu_shape *s, uin
 
 int gpu_join_scales(struct gpu_bench *b, struct gpu_shape *s)
 {
-    const uint64_t blocks = mk_ceil_div(s->k, MK_SCALE_BLOCK);
+    const uint64_t each = gpu_scales_a(s->rows, s->k);
     for (uint32_t rank = 0; rank < b->job->identity.world; rank++)
-        if (cudaMemcpy2DAsync(s->whole_scales + rank * s->rows, s->m * 4,
-                              s->gathered_scales + rank * s->rows * blocks, s->rows * 4,
-                              s->rows * 4, blocks, cudaMemcpyDeviceToDevice,
-                              b->stream) != cudaSuccess)
+        if (cudaMemcpy2DAsync(s->whole_scales + rank * s->rows, mk_round_up(s->m, 4) * 4,
+                              s->gathered_scales + rank * each, mk_round_up(s->rows, 4) * 4,
+                              s->rows * 4, mk_ceil_div(s->k, MK_SCALE_BLOCK),
+                              cudaMemcpyDeviceToDevice, b->stream) != cudaSuccess)
             return -EIO;
     return 0;
 }
@@ -366,7 +366,7 @@ static int gpu_shape_widen(struct gpu_bench *b, struct gpu_shape *s, uint64_t ke
     int whole = gpu_gathers(b) && !square;
     uint8_t *codes = whole ? s->whole : s->codes;
     float *scales = whole ? s->whole_scales : s->scales;
-    uint64_t pitch = square ? gpu_shape_pitch_b(s->k) : rows;
+    uint64_t pitch = square ? gpu_shape_pitch_b(s->k) : mk_round_up(rows, 4);
     return gpu_fill(s->plain, key, first, rows * s->k, b->stream) ||
                    mk_quantize(MK_EXEC_CUDA, square ? MK_SCALE_128X128 : MK_SCALE_1X128,
                                MK_INPUT_BF16, s->plain, rows, s->k, codes, scales, pitch,

@@ -34,6 +34,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--skew", agree_hash(o->skew ? o->skew : ""), AGREE_OPAQUE},
         {"--b-layout", o->ask.layout != 0, AGREE_OPAQUE},
         {"--dtype", (uint64_t)o->ask.dtype, AGREE_OPAQUE},
+        {"--b-scales", (uint64_t)o->ask.b_scales, AGREE_OPAQUE},
         {"--back", (uint64_t)o->ask.back, AGREE_OPAQUE},
         {"--epilogue", job->problem.epilogue, AGREE_OPAQUE},
         {"--deterministic", o->ask.deterministic == MK_DETERMINISTIC, AGREE_GIVEN},

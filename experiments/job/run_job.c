@@ -133,6 +133,11 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
         return mk_fail(
             -EINVAL, error, size,
             "--epilogue is for run: bench and tune set products alone beside those of others");
+    if (o->ask.b_scales && o->mode != RUN_RUN)
+        return mk_fail(
+            -EINVAL, error, size,
+            "--b-scales columns is for run: bench and tune multiply by scales of blocks, "
+            "as cuBLAS does beside them");
     if (o->ask.replicas && (torch || o->shapes))
         return mk_fail(-EINVAL, error, size, "--replicas is of one shape, and not for --vs torch");
     if (o->tokens_now && o->mode != RUN_RUN)

@@ -77,6 +77,7 @@ static int gemm_quantize_on_gpu(const struct run_source *s, uint64_t rows, uint6
     const uint64_t blocks = mk_ceil_div(k, MK_SCALE_BLOCK),
                    count = scaling == MK_SCALE_128X128 ? mk_ceil_div(rows, MK_SCALE_BLOCK) * pitch
                            : scaling == MK_SCALE_1X128 ? blocks * pitch
+                           : scaling == MK_SCALE_ROW   ? rows
                                                        : 0,
                    bytes = rows * (scaling == MK_SCALE_RECORDS ? quantize_record(k) : k);
     char *memory = NULL;
@@ -110,7 +111,7 @@ int run_quantize(const struct run_data *d, const struct run_source *s, uint64_t 
                  enum mk_scaling scaling, uint64_t pitch, uint8_t *to, float *scales)
 {
     const uint64_t bytes = scaling == MK_SCALE_RECORDS ? quantize_record(k) : k,
-                   step = scaling == MK_SCALE_1X128 ? MK_SCALE_BLOCK : pitch;
+                   step = scaling == MK_SCALE_128X128 ? pitch : MK_SCALE_BLOCK;
     if (d->cuda && !gemm_quantize_on_gpu(s, rows, k, scaling, pitch, to, scales))
         return 0;
     MK_FREED uint16_t *x = malloc(MK_SCALE_BLOCK * k * sizeof *x);
@@ -138,8 +139,11 @@ static void gemm_quantize(const struct run_data *d, uint32_t argument, uint32_t 
     const uint64_t rows = d->bytes[argument] / q->k,
                    pitch = mk_round_up(argument ? mk_ceil_div(q->k, MK_SCALE_BLOCK) : rows, 4);
     const struct run_source s = run_data_plain(d, argument, rank, launch);
-    run_quantize(d, &s, rows, q->k, argument ? MK_SCALE_128X128 : MK_SCALE_1X128, pitch, to,
-                 scales);
+    run_quantize(d, &s, rows, q->k,
+                 !argument      ? MK_SCALE_1X128
+                 : q->b_columns ? MK_SCALE_ROW
+                                : MK_SCALE_128X128,
+                 pitch, to, scales);
 }
 
 void run_make_fp8(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
@@ -161,7 +165,7 @@ static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t laun
                    wide = mk_round_up(all, 4);
     MK_FREED uint8_t *codes = malloc(most * k);
     MK_FREED float *scales =
-        malloc((wide * blocks + mk_ceil_div(q->n, MK_SCALE_BLOCK) * pitch) * sizeof *scales);
+        malloc((wide * blocks + mk_ceil_div(q->n, MK_SCALE_BLOCK) * pitch + q->n) * sizeof *scales);
     int result = codes && scales ? 0 : -ENOMEM;
     if (!result) {
         gemm_quantize(d, 0, rank, launch, codes, scales);
@@ -172,8 +176,11 @@ static int gemm_widen_fp8(const struct run_data *d, uint32_t rank, uint64_t laun
     if (!result && b) {
         gemm_quantize(d, 1, rank, launch, codes, scales);
         for (uint64_t col = 0; col < q->n; col++)
-            dequantize_blocks(codes + col * k, 1, k, scales + col / MK_SCALE_BLOCK * pitch, pitch,
-                              b + col * depth);
+            if (q->b_columns)
+                dequantize_columns(codes + col * k, 1, k, scales + col, b + col * depth);
+            else
+                dequantize_blocks(codes + col * k, 1, k, scales + col / MK_SCALE_BLOCK * pitch,
+                                  pitch, b + col * depth);
     }
     return result;
 }

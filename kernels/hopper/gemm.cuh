@@ -205,6 +205,10 @@ struct gemm_source {
         ptx_tma_load_3d(to, map, full, x, y, slab);
     }
 
+    /* B has a scale for each of its columns: of blocks `scales` says those of A alone, and the finished
+     * sums take struct column_scales columns(uint32_t i, const struct mk_tile *) const. */
+    static constexpr bool by_columns = false;
+
     /* Where the tile's B lies in the map of it: 0, or the number of its slab. */
     GEMM_MEMBER int32_t b_slab(const struct mk_tile *) const
     {

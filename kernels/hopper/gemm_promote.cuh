@@ -9,6 +9,7 @@
  * sum and 128 of K, a quarter of the SM's issue slots at full speed. */
 #pragma once
 
+#include "kernels/column_scales.cuh"
 #include "kernels/hopper/gemm.cuh"
 
 #include <type_traits>
@@ -19,8 +20,8 @@ PTX_FN uint32_t gemm_thread_row(void)
     return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 }
 
-/* A consumer thread's way along the scales of blocks. */
-template <class shape> struct gemm_scale_walk {
+/* A consumer thread's way along the scales of blocks; by_columns: of A's. */
+template <class shape, bool by_columns = false> struct gemm_scale_walk {
     static constexpr int columns = shape::tile_n > 128 ? shape::tile_n / 128 : 1; /* of 128 */
     const float *b;                  /* of the next block */
     uint32_t to_second;              /* floats, to the second 128 columns' */
@@ -33,7 +34,7 @@ template <class shape> struct gemm_scale_walk {
     {
 #pragma unroll
         for (int p = 0; p < columns; p++)
-            ahead[p] = b[p * to_second];
+            ahead[p] = by_columns ? 1 : b[p * to_second];
     }
 
     /* Of blocks behind the last those of the last stand for them. Of one part a stage the caller says whether there is another. */
@@ -127,7 +128,9 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
     constexpr int across = shape::tile_n / 64, pieces = shape::blocks * across;
     const uint32_t stages_of_k = source->stages_of_k(op, tile), later = gemm_later(stages_of_k),
                    lane = threadIdx.x % 32, part = shape::parts == 2 ? half : 0;
-    std::conditional_t<tile_source::gathers, gemm_scale_slots<shape>, gemm_scale_walk<shape>> walk;
+    std::conditional_t<tile_source::gathers, gemm_scale_slots<shape>,
+                       gemm_scale_walk<shape, tile_source::by_columns>>
+        walk;
     constexpr int sets = tile_source::template raw_sets<shape>;
     float raw[sets][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
     if constexpr (scaled && !tile_source::gathers) {
@@ -194,6 +197,12 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
                 start(raw[0], j + 1);
         }
         pipeline_step<shape::stages>(&ring->at);
+    }
+    if constexpr (tile_source::by_columns) {
+        const struct column_scales s = source->columns(i, tile);
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++)
+            column_scales_apply<tile_source::gates && (shape::tile_n > 128)>(&s, sum[m], 0);
     }
 }
 

@@ -94,6 +94,10 @@ struct mma_source {
      * threads call it, once a tile, behind `begin`. */
     static constexpr bool scaled = false;
 
+    /* B has a scale for each of its columns: of blocks `scales` says those of A alone, and the finished
+     * sums take struct column_scales columns(const struct mk_tile *) const. */
+    static constexpr bool by_columns = false;
+
     /* A tile's columns of B are two runs, half of them each: the second begins `second` columns
      * behind the first. */
     static constexpr bool two_runs = false;

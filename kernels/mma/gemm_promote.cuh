@@ -6,6 +6,7 @@
  * and they are wanted behind the stage's products. */
 #pragma once
 
+#include "kernels/column_scales.cuh"
 #include "kernels/mma/gemm.cuh"
 
 /* Where scales lie: of a lane's upper row and of its lower one a[i] + block * a_pitch, and of the
@@ -98,7 +99,7 @@ PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t share
         float scale[runs][2];
 #pragma unroll
         for (int run = 0; run < runs; run++) {
-            const float b = of.b[run * of.second];
+            const float b = tile_source::by_columns ? 1 : of.b[run * of.second];
             scale[run][0] = a[0] * b;
             scale[run][1] = a[1] * b;
         }
@@ -111,5 +112,9 @@ PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t share
         pipeline_step<shape::stages>(at);
         if (left > 1)
             ring_wait_full<shape::stages>(shared + shape::barriers_offset, at, limit_ns);
+    }
+    if constexpr (tile_source::by_columns) {
+        const struct column_scales s = source->columns(tile);
+        column_scales_apply<(runs > 1)>(&s, sum[0], shape::column(threadIdx.x / 32));
     }
 }

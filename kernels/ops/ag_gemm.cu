@@ -9,6 +9,8 @@ GPU_OPERATOR_BY(ag_gemm_bf16, ag_gemm, gemm_operator<ag_gemm_on_gpu<false>>)
 
 static struct gpu_functions ag_gemm_choose(const struct mk_problem *q)
 {
+    if (q->b_columns)
+        return GPU_FUNCTIONS_BY_ENGINE(q, ag_gemm_columns_fp8);
     if (q->fp8)
         return GPU_FUNCTIONS_BY_ENGINE(q, ag_gemm_fp8);
     if (q->fp16)

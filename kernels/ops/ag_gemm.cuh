@@ -13,9 +13,10 @@ struct ag_gemm_maps {
     struct gemm_a own, gathered[2];
 };
 
-template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<tracked, scaled> {
+template <bool scaled, class tracked, bool by_columns_>
+struct ag_gemm_source : ag_gemm_tiles<tracked, scaled> {
     static constexpr bool b_ahead = true, halves = !scaled, /* no registers */
-        gates = true;
+        gates = true, by_columns = by_columns_;
 
     typedef ag_gemm_tiles<tracked, scaled> tiles;
     using tiles::cta;
@@ -44,6 +45,11 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
         return {s.a, s.b, s.a_pitch, s.b_pitch, s.rows, plan->n - tile->col, plan->blocks};
     }
 
+    GEMM_MEMBER struct column_scales columns(uint32_t, const struct mk_tile *tile) const
+    {
+        return tiles::columns(tile);
+    }
+
     template <class shape> GEMM_MEMBER uint32_t boxes(const struct mk_tile *) const
     {
         return shape::tile_n / (plan->up ? 128 : 64);
@@ -69,8 +75,9 @@ template <bool scaled, class tracked> struct ag_gemm_source : ag_gemm_tiles<trac
     }
 };
 
-/* For kernels/hopper/gemm_launch.cuh and gemm_launch_fp8.cuh. */
-template <bool scaled> struct ag_gemm_on_gpu {
+/* For kernels/hopper/gemm_launch.cuh and gemm_launch_fp8.cuh. by_columns: FP8 whose B has a scale for
+ * each column. */
+template <bool scaled, bool by_columns = false> struct ag_gemm_on_gpu {
     typedef struct ag_gemm_plan plan;
     typedef struct ag_gemm_maps maps;
     static constexpr bool fp24 = false, splits = false, middle = true;
@@ -115,7 +122,7 @@ template <bool scaled> struct ag_gemm_on_gpu {
     {
         typedef std::conditional_t<shape::tight, tight_source<shape::track_offset>, tracked_source>
             tracked;
-        struct ag_gemm_source<scaled, tracked> source;
+        struct ag_gemm_source<scaled, tracked, by_columns> source;
         source.cta.epoch = 0;
         source.plan = p;
         source.launch = launch;

@@ -13,8 +13,9 @@ struct ag_gemm_matrices {
     struct mma_matrix own, gathered[2];
 };
 
-template <bool scaled_> struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source, scaled_> {
-    static constexpr bool waits = true, scaled = scaled_, gates = true;
+template <bool scaled_, bool by_columns_>
+struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source, scaled_> {
+    static constexpr bool waits = true, scaled = scaled_, gates = true, by_columns = by_columns_;
 
     typedef ag_gemm_tiles<mma_op_source, scaled_> tiles;
     using tiles::launch;
@@ -61,10 +62,10 @@ template <bool scaled_> struct ag_gemm_mma_source : ag_gemm_tiles<mma_op_source,
     }
 };
 
-/* For kernels/mma/launch.cuh. */
-template <bool scaled> struct ag_gemm_on_mma {
+/* For kernels/mma/launch.cuh. by_columns: FP8 whose B has a scale for each column. */
+template <bool scaled, bool by_columns = false> struct ag_gemm_on_mma {
     typedef struct ag_gemm_plan plan;
-    typedef struct ag_gemm_mma_source<scaled> source;
+    typedef struct ag_gemm_mma_source<scaled, by_columns> source;
     typedef struct ag_gemm_matrices matrices;
 
     template <class shape>

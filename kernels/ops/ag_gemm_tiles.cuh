@@ -3,6 +3,7 @@
 
 #include "kernels/op.h"
 
+#include "kernels/column_scales.cuh"
 #include "kernels/cta.cuh"
 #include "kernels/epilogue.cuh"
 
@@ -12,6 +13,8 @@ GPU_OPERATOR(ag_gemm)
 GPU_OPERATOR(ag_gemm_fp8)      /* of plans of FP8 */
 GPU_OPERATOR(ag_gemm_bf16_mma) /* of plans for engine mma */
 GPU_OPERATOR(ag_gemm_fp8_mma)
+GPU_OPERATOR(ag_gemm_columns_fp8) /* of plans of FP8 whose B has a scale for each column */
+GPU_OPERATOR(ag_gemm_columns_fp8_mma)
 GPU_OPERATOR(ag_gemm_fp16) /* of plans of fp16 */
 GPU_OPERATOR(ag_gemm_fp16_mma)
 
@@ -74,7 +77,7 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
         return {(const float *)a + r,
                 (const float *)launch->arguments[MK_SPACE_ARG4] +
                     (uint64_t)(tile->col / 128) * b_pitch,
-                own ? plan->shard_rows : all, b_pitch, all - r};
+                ((own ? plan->shard_rows : all) + 3) / 4 * 4, b_pitch, all - r};
     }
 
     /* Where columns are gated: from a gate's to what it lets through; else 0. */
@@ -88,6 +91,14 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
     __device__ __forceinline__ uint32_t to_second(const struct mk_tile *tile) const
     {
         return ((tile->col + plan->up) / 128 - tile->col / 128) * ((plan->blocks + 3) / 4 * 4);
+    }
+
+    /* Of FP8 whose B has a scale for each column. */
+    __device__ __forceinline__ struct column_scales columns(const struct mk_tile *tile) const
+    {
+        const struct ag_gemm_plan *p = MK_FRESH(plan);
+        return {(const float *)MK_FRESH(this->launch)->arguments[MK_SPACE_ARG4] + tile->col,
+                p->n - tile->col, p->up};
     }
 
     /* The sums of so many blocks of rows; column: of the tile, that they begin with. gates: a tile's

@@ -10,6 +10,8 @@ GPU_OPERATOR_BY(gemm_ar_bf16, gemm_ar, gemm_operator<reduce_on_gpu<gemm_ar_roles
 
 static struct gpu_functions gemm_ar_choose(const struct mk_problem *q)
 {
+    if (q->b_columns)
+        return GPU_FUNCTIONS_BY_ENGINE(q, gemm_ar_columns_fp8);
     if (q->fp8)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_ar_fp8);
     if (q->fp16)

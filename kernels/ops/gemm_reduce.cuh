@@ -22,6 +22,7 @@
  * What differs is a struct `op` of kernels/ops/gemm_reduce_roles.cuh. */
 #pragma once
 
+#include "kernels/column_scales.cuh"
 #include "kernels/ops/gemm_reduce_roles.cuh"
 #include "kernels/ops/joint_norm.cuh"
 
@@ -103,6 +104,12 @@ template <class op> PTX_FN bool reduce_thread(uint32_t number)
     if constexpr (op::tree || op::scaled || op::cuts)
         return ptx_opaque(threadIdx.x) == number;
     return threadIdx.x == number;
+}
+
+/* Likewise of the block's number, where B has scales of columns. */
+template <class op> PTX_FN uint32_t reduce_block(void)
+{
+    return op::by_columns ? ptx_opaque(blockIdx.x) : blockIdx.x;
 }
 
 /* Likewise of who stores and loads fragments. */
@@ -441,6 +448,15 @@ template <class op, int sums> struct reduce_source : gemm_source {
                 blocks};
     }
 
+    static constexpr bool by_columns = op::by_columns;
+    GEMM_MEMBER struct column_scales columns(uint32_t i, const struct mk_tile *) const
+    {
+        await_work(i);
+        const uint32_t col = work(i)->tile.col;
+        return {(const float *)MK_FRESH(launch)->arguments[MK_SPACE_ARG4] + col,
+                MK_FRESH(op::tiles(plan))->n - col, 0};
+    }
+
     /* What the producer says of tile i is there; a consumer's next calls may look. */
     GEMM_MEMBER void await_work(uint32_t i) const
     {
@@ -469,7 +485,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
     GEMM_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t)
     {
         if (reduce_thread<op>(128))
-            tile_track_note(&reduce_shared->track, launch, work(i)->tile.id);
+            tile_track_note(&reduce_shared->track, launch, work(i)->tile.id,
+                            tile_track_of(reduce_block<op>()));
     }
 
     GEMM_MEMBER uint32_t barrier(uint64_t (*of)[2], uint32_t number, uint32_t half) const

@@ -60,7 +60,8 @@ struct reduce_half {
 PTX_SHARED(struct reduce_half, reduce_halves, 2);
 
 template <class op> struct reduce_mma_source : mma_op_source {
-    static constexpr bool announces = true, tree = op::tree, scaled = op::scaled;
+    static constexpr bool announces = true, tree = op::tree, scaled = op::scaled,
+                          by_columns = op::by_columns;
     template <int number>
     static constexpr int loads = number == MK_FP24 ? 1 : 2; /* of others' sums, under way */
 
@@ -209,6 +210,13 @@ template <class op> struct reduce_mma_source : mma_op_source {
                                   (p->m + 3) / 4 * 4, row, p->m - first,
                                   (const float *)launch->arguments[MK_SPACE_ARG4] +
                                       (uint64_t)(tile->col / 128) * b_pitch);
+    }
+
+    /* Behind `scales`, for which the tile is described. */
+    MMA_MEMBER struct column_scales columns(const struct mk_tile *) const
+    {
+        const uint32_t col = work(reduce_halves[threadIdx.x / 128].number)->tile.col;
+        return {(const float *)launch->arguments[MK_SPACE_ARG4] + col, reduction()->n - col, 0};
     }
 
     MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const

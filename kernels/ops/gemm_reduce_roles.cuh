@@ -11,6 +11,8 @@
  *       Sums are those of core/sum_tree.h, of plans that have `blocks`.
  *   static constexpr bool scaled
  *       A and B are e4m3, with scales of blocks.
+ *   static constexpr bool by_columns
+ *       Of these, B has a scale for each column.
  *   static constexpr bool shared_code
  *       Of engine wgmma: a kernel has all tiles of a layout, and roles that warps beside the engine and blocks of their own run, once
  *       (CTA_LANES_VARY is 1). Where nothing is gathered they have no role in common; of a
@@ -57,6 +59,10 @@ GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
 GPU_OPERATOR(gemm_ar_fp8)
 GPU_OPERATOR(gemm_rs_fp8_mma)
 GPU_OPERATOR(gemm_ar_fp8_mma)
+GPU_OPERATOR(gemm_rs_columns_fp8) /* of plans of FP8 whose B has a scale for each column */
+GPU_OPERATOR(gemm_ar_columns_fp8)
+GPU_OPERATOR(gemm_rs_columns_fp8_mma)
+GPU_OPERATOR(gemm_ar_columns_fp8_mma)
 GPU_OPERATOR(gemm_rs_fp16) /* of plans of fp16 */
 GPU_OPERATOR(gemm_ar_fp16)
 GPU_OPERATOR(gemm_rs_fp16_mma)
@@ -67,7 +73,7 @@ GPU_OPERATOR(gemm_ar_fp16_mma)
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
     static constexpr bool gathers = false, shares = false, tree = false, scaled = false,
-                          shared_code = false, cuts = false;
+                          by_columns = false, shared_code = false, cuts = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -104,7 +110,7 @@ struct gemm_rs_roles {
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
     static constexpr bool gathers = true, shares = true, tree = false, scaled = false,
-                          shared_code = true, cuts = false;
+                          by_columns = false, shared_code = true, cuts = false;
     static constexpr int element = MK_BF16;
 
     static __host__ REDUCE_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
@@ -226,6 +232,11 @@ template <class roles> struct reduce_of_fp16 : roles {
 /* And of FP8. */
 template <class roles> struct reduce_of_fp8 : reduce_apart<roles> {
     static constexpr bool scaled = true, shared_code = false;
+};
+
+/* Whose B has a scale for each column. */
+template <class roles> struct reduce_by_columns : reduce_of_fp8<roles> {
+    static constexpr bool by_columns = true;
 };
 
 /* Of plans whose last tiles are cut. */

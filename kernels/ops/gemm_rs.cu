@@ -9,6 +9,8 @@ GPU_OPERATOR_BY(gemm_rs_bf16, gemm_rs, gemm_operator<reduce_on_gpu<gemm_rs_roles
 
 static struct gpu_functions gemm_rs_choose(const struct mk_problem *q)
 {
+    if (q->b_columns)
+        return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_columns_fp8);
     if (q->fp8)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_fp8);
     if (q->fp16 && q->tuning.slices > 1)

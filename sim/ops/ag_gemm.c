@@ -59,7 +59,8 @@ static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t
     const uint32_t chunk = ag_gemm_chunk_of(p, t->row);
     int own = t->a != MK_SPACE_HEAP;
     out->scales_space = own ? MK_SPACE_ARG3 : MK_SPACE_HEAP;
-    out->scales_pitch = own ? p->shard_rows : (uint32_t)(ag_gemm_scales_pitch(p, chunk) / 4);
+    out->scales_pitch =
+        (uint32_t)(own ? ag_gemm_scales_bytes(p->shard_rows) : ag_gemm_scales_pitch(p, chunk)) / 4;
     out->scales = own ? t->row * 4ull
                       : ag_gemm_scales_at(p, t->slab, chunk, epoch) +
                             (t->row - (uint64_t)chunk * p->chunk_rows) * 4;
@@ -106,13 +107,13 @@ static void ag_gemm_fill(const struct sim_launch *l)
 static void ag_gemm_make_a(const struct mk_problem *q, const struct sim_launch *l, uint32_t rank,
                            float *scales, float *a)
 {
-    const uint64_t shard = q->m / mk_world(&q->topo), k = q->k;
+    const uint64_t shard = q->m / mk_world(&q->topo), k = q->k, pitch = mk_round_up(shard, 4);
     ag_gemm_draw(a, shard * k, l->seed, l->launch, rank, 0);
     if (!q->fp8)
         return;
-    ag_gemm_draw(scales, shard * mk_ceil_div(k, MK_SCALE_BLOCK), l->seed, l->launch, rank, 3);
+    ag_gemm_draw(scales, pitch * mk_ceil_div(k, MK_SCALE_BLOCK), l->seed, l->launch, rank, 3);
     for (uint64_t i = 0; i < shard * k; i++)
-        a[i] *= scales[i % k / MK_SCALE_BLOCK * shard + i / k];
+        a[i] *= scales[i % k / MK_SCALE_BLOCK * pitch + i / k];
 }
 
 /* This rank's B as [K, N]. */
@@ -120,7 +121,9 @@ static void ag_gemm_make_b(const struct mk_problem *q, void *const arguments[MK_
                            float *plain, float *b)
 {
     const uint64_t n = q->n, k = q->k;
-    if (q->fp8)
+    if (q->b_columns)
+        dequantize_columns(arguments[1], n, k, arguments[4], plain);
+    else if (q->fp8)
         dequantize_blocks(arguments[1], n, k, arguments[4],
                           mk_round_up(mk_ceil_div(k, MK_SCALE_BLOCK), 4), plain);
     for (uint64_t i = 0; i < k * n && !q->fp8; i++)

@@ -265,6 +265,8 @@ class Communicator:
             if word.startswith("dtype=") and word not in (of.settings.split() if "dtype=" in of.settings else ["dtype=bf16"]):
                 way = f"the function for FP8 is {of.op}_fp8" if word == "dtype=fp8" and not of.kinds else "the arrays say the type"
                 raise Refused(f"{of.name}: options={options!r}: {way}")
+            if word.startswith("b_scales=") and word not in (of.settings.split() if "b_scales=" in of.settings else ["b_scales=blocks"]):
+                raise Refused(f"{of.name}: options={options!r}: the shape of b_scales says whether they are of columns")
         for word, argument in (("gated", "that is an argument, of {}(..., gated=True)"), ("bias", "a bias is an argument, of {}(..., bias=...)"), ("residual", "a residual is an argument, of {}(..., residual=...)")):
             if "epilogue=" in options and word in options and "epilogue=" not in of.settings:
                 raise Refused(f"{of.name}: options={options!r}: {argument.format(of.name)}")

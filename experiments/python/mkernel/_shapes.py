@@ -38,6 +38,7 @@ class Operator(NamedTuple):
     causal: bool
     deterministic: bool
     half: Optional["Operator"] = None  # the same of fp16, for which the function of bf16 is called, too
+    columns: Optional["Operator"] = None  # the same of an FP8 B that has a scale for each column, [N], for which the function of blocks is called, too
 
 
 def record(k: int) -> int:
@@ -79,6 +80,8 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
         tuple((letter, "W" in by) for letter, _, by in (next(_factors(a["shape"])) for a in inputs + outputs)),
         tuple(i for i, a in enumerate(inputs) if a["swaps"]), 0 if of["a_in_heap"] else -1,
         bool(of["causal"]), bool(of["deterministic"]))
+    if of["b_columns"] and "dtype=fp8" in settings:
+        return made._replace(columns=_columns(made))
     return made._replace(half=_half(made)) if of["fp16"] and "dtype=" not in settings else made
 
 
@@ -88,6 +91,16 @@ def _half(of: Operator) -> Operator:
 
     return of._replace(settings=f"dtype=fp16 {of.settings}".strip(), inputs=tuple((name, word(type_), n) for name, type_, n in of.inputs),
                        types=tuple(map(word, of.types)))
+
+
+def _columns(of: Operator) -> Operator:
+    at = [name for name, _, _ in of.inputs].index("B_scales")
+
+    def put(of_all, one):
+        return (*of_all[:at], one, *of_all[at + 1 :])
+
+    return of._replace(settings=f"{of.settings} b_scales=columns", inputs=put(of.inputs, ("B_scales", "fp32", 1)), formulas=put(of.formulas, "N"),
+                       rows=put(of.rows, ("N", False)))
 
 
 VARIANTS = {  # as the library calls them: what is behind the operator's name, and what its plans' options begin with
@@ -122,7 +135,9 @@ def _read(number: int):
 
 
 def typed(of: Operator, arrays, inputs) -> Operator:
-    """The operator for such inputs, of fp16 where the first is."""
+    """The operator for such inputs: of fp16 where the first is; of FP8 with a scale for each column of B where these are [N]."""
+    if of.columns and len(getattr(inputs[3], "shape", ())) == 1:
+        return of.columns
     return of.half if of.half and arrays.is_array(inputs[0]) and arrays.type_is(inputs[0], "fp16") else of
 
 

@@ -97,7 +97,8 @@ def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = Fa
 
 
 def _scales(op, a, b, a_scales, b_scales):
-    """Those of blocks, of a tensor's one scale or of one for each row of A. Where A's rows are no multiple of 4, a place for some more."""
+    """Those of blocks, of a tensor's one scale or of one for each row of A; B's [N] where it has one for each column. Where A's rows are no multiple of
+    4, a place for some more."""
 
     def spread(x, *shape):
         if tensors is not None and tensors.is_array(x):
@@ -119,26 +120,29 @@ def _scales(op, a, b, a_scales, b_scales):
     rows = math.prod(a.shape[:-1])
     if math.prod(a_scales.shape) in (1, rows) and tuple(a_scales.shape) != (blocks, rows):
         a_scales = spread(a_scales.reshape(1, -1), blocks, rows)
-    if op.startswith("gemm") and rows % 4 and tuple(a_scales.shape) == (blocks, rows):
+    if rows % 4 and tuple(a_scales.shape) == (blocks, rows):
         a_scales = widen(a_scales, -rows % 4)
     n = b.shape[-1]
     of_blocks = -(-n // 128), -(-blocks // 4) * 4
     if math.prod(b_scales.shape) == 1:
         b_scales = spread(b_scales.reshape(1, 1), *of_blocks)
-    elif b_scales.ndim != 2 or tuple(b_scales.shape) in {(n, 1), (1, n)} - {of_blocks}:
-        raise Refused(f"{op}: b_scales is {list(b_scales.shape)}: it is one, or one for each 128x128 of B, not one for each column")
+    elif tuple(b_scales.shape) in {(n,), (n, 1), (1, n)} - {of_blocks}:
+        b_scales = b_scales.reshape(n)
+    elif b_scales.ndim != 2:
+        raise Refused(f"{op}: b_scales is {list(b_scales.shape)}: it is one, one for each of B's {n} columns, or one for each 128x128, {list(of_blocks)}")
     return a_scales, b_scales
 
 
 def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, bias=None, activation: str = "", gated: bool = False, options: str = "", comm=None):
     """ag_gemm of FP8: numbers are codes times the scale of their block.
 
-    a: [M/W, K] e4m3 (torch.float8_e4m3fn; numpy: uint8, the codes), this rank's rows; K is a multiple of 16, M/W of 4.
+    a: [M/W, K] e4m3 (torch.float8_e4m3fn; numpy: uint8, the codes), this rank's rows; K is a multiple of 16.
     b: [K, N] e4m3, with its two dimensions swapped in memory: w.t() of a contiguous w [N, K].
     a_scales: [ceil(K/128), M/W] fp32, one for each row and 128 of K: scale_a.t() of what torch's scaled_mm takes. Or [M/W] or
         [M/W, 1], one for each row, or one: copied to all their places.
-    b_scales: [ceil(N/128), ceil(K/128) rounded up to a multiple of 4] fp32, one for each 128x128: scale_b.t(). Or one.
-    bias, activation, gated: as ag_gemm has them; on Hopper N/2 of gated columns is a multiple of 128, on other GPUs of 32.
+    b_scales: [ceil(N/128), ceil(K/128) rounded up to a multiple of 4] fp32, one for each 128x128: scale_b.t(). Or [N], [1, N] or [N, 1], one for
+        each column (RowWise). Or one.
+    bias, activation, gated: as ag_gemm has them; with scales of blocks N/2 of gated columns is a multiple of 128 on Hopper, of 32 on other GPUs.
     out: [M, N] bf16. Returns it. Sums are fp32.
     """
     options = f"{options} epilogue={activation}" if activation else options
