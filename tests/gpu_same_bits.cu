@@ -25,7 +25,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
-enum { IDS = 64, MOST_N = 1024, FAMILIES = 3, LAYERS = 3, ENGINES = 2, KINDS = 2 };
+enum { IDS = 64, MOST_N = 1032, FAMILIES = 3, LAYERS = 3, ENGINES = 2, KINDS = 2 };
 enum { PLACES = 4096, HEADS = 2 }; /* of a sequence; of Q, which share one of K and V */
 
 /* Products whose rows are compared: N, and K of all ranks. */
