@@ -9,6 +9,10 @@
 
 enum mk_half { MK_WHOLE, MK_BEGIN, MK_END };
 
+/* What a GPU reports in place of a wait's cause where a half is out of turn: graphs that hold halves were
+ * not replayed in turn, which no call sees. */
+#define GPU_CAUSE_OUT_OF_TURN 255u
+
 /* The CTAs of a half, which are those from its first number on, up to its end. */
 MK_PURE struct mk_role_split mk_half_split(const struct mk_role_split *s, enum mk_half half)
 {

@@ -520,8 +520,9 @@ extern "C" {
  *
  * Every rank calls both, in the same order among its launches. Launches of other plans may stand
  * between them: two plans of one operator have two batches under way. Of the plan itself none may.
- * Both can be captured in CUDA graphs, in one or each in its own: replays must alternate, and nothing
- * checks that. mk_wait between them waits for the first half alone.
+ * Both can be captured in CUDA graphs, in one or each in its own, whose replays must alternate: a half
+ * that is replayed out of turn ends the launch on every rank, and mk_wait returns -EIO with a sentence.
+ * mk_wait between them waits for the first half alone.
  * Errors, beside those of mk_launch: -EINVAL (a plan that was made without "launch=halves"; begun
  * twice; ended and not begun; mk_launch or mk_plan_destroy of a plan that has begun: nothing has
  * changed). */

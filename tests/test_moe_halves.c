@@ -375,6 +375,34 @@ static void test_refusals(void **state)
     mk_comm_close(comm); /* which needs no end */
 }
 
+/* As of graphs that are replayed so: no call sees it, and the kernel does. */
+static void out_of_turn(int ends, const char *says)
+{
+    struct mk_config config = {
+        .version = MK_VERSION_NUMBER, .nodes = 1, .gpus = 1, .exec = MK_EXEC_EMULATED};
+    static struct batch b;
+    struct mk_comm *comm;
+    assert_int_equal(mk_comm_open(&comm, &config), 0);
+    assert_int_equal(create(comm, &b, EACH), 0);
+    batch_fill(&b, 0, 0, EACH);
+    struct plan_handle *h = (struct plan_handle *)(void *)b.dispatch;
+    assert_int_equal(begin_dispatch(&b), 0);
+    assert_int_equal(ends ? mk_launch_end(b.dispatch, NULL) : 0, 0);
+    h->begun = ends;
+    assert_int_equal(ends ? mk_launch_end(b.dispatch, NULL) : begin_dispatch(&b), 0);
+    assert_int_equal(mk_wait(comm), -EIO);
+    assert_non_null(strstr(mk_error(comm), says));
+    mk_comm_close(comm);
+}
+
+static void test_out_of_turn(void **state)
+{
+    out_of_turn(0,
+                "rank 0 could not go on: the first half of a launch of moe_dispatch was replayed");
+    out_of_turn(1,
+                "rank 0 could not go on: the second half of a launch of moe_dispatch was replayed");
+}
+
 /* A rank that never begins: the others' second halves end by their timeout, and name it. */
 static int lacks_one(const struct bootstrap_config *b, char *text, size_t size, void *argument)
 {
@@ -452,6 +480,7 @@ int main(void)
         {"without_what_it_rests_on_orders_are_wrong", test_broken, NULL, NULL, NULL},
         {"batches_are_under_way_at_once", test_launches, NULL, NULL, NULL},
         {"what_is_out_of_turn_is_refused", test_refusals, NULL, NULL, NULL},
+        {"a_kernel_sees_that_it_is_out_of_turn", test_out_of_turn, NULL, NULL, NULL},
         {"a_rank_that_never_begins_is_named", test_lacks_one, NULL, NULL, NULL},
         {"the_command", test_command, NULL, NULL, NULL}};
     return cmocka_run_group_tests_name("moe_halves", tests, NULL, NULL);

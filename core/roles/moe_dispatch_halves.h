@@ -90,7 +90,7 @@ MK_ROLE int moe_halves_take(const struct moe_dispatch_plan *p, struct mk_cta *ct
     for (uint32_t distance = 1; distance < t->nodes; distance++)
         if (moe_take_relayed(p, cta, (mk_node_of(t, t->rank) + distance) % t->nodes, 0, &others))
             return 1;
-    return moe_deliver(p, cta);
+    return moe_deliver(MK_FRESH(p), cta);
 }
 
 MK_ROLE int moe_dispatch_begin(const struct moe_dispatch_halves_plan *plan, struct mk_cta *cta)

@@ -14,7 +14,8 @@ struct half_blocks {
     uint32_t first, all;
 };
 
-/* As move_kernel. `left` counts the blocks of both halves, so it says the launch's number in either. */
+/* As move_kernel. `left` counts the blocks of both halves, so it says the launch's number in either, and
+ * whether it is this half's turn. */
 template <class half>
 __global__ void __launch_bounds__(move_by_tables::threads, 1)
     half_kernel(const __grid_constant__ typename half::plan plan,
@@ -24,7 +25,14 @@ __global__ void __launch_bounds__(move_by_tables::threads, 1)
     struct mk_cta cta;
     ptx_launch_next();
     cta_resume(&cta, &launch, blocks.first + blockIdx.x, move_by_tables::lanes);
-    cta.epoch = ptx_load_relaxed(launch.left) / blocks.all + 1;
+    const uint64_t left = ptx_load_relaxed(launch.left), launches = left / blocks.all,
+                   here = left - launches * blocks.all - blocks.first; /* without a sign */
+    cta.epoch = launches + 1;
+    if (cta_agree(&cta, here >= gridDim.x)) {
+        if (cta_leads(&cta))
+            cta_report(&cta, UINT32_MAX, GPU_CAUSE_OUT_OF_TURN, 0, 0, 0);
+        return;
+    }
     const uint64_t now = cta_time(&cta);
     cta_record(&cta, MK_EV_LAUNCH, launch.plan & 15, cta.epoch, now, now);
     cta.scratch = memory;
