@@ -1,10 +1,9 @@
 /* Launches of moe_dispatch and moe_combine in two halves ("launch=halves") on two GPUs.
  *
- *   gpu_halves check    begin, a product of this GPU alone, end, captured in one CUDA graph and replayed
- *                       with other experts each time: rows and sums have the bits of whole launches;
- *                       so have two batches that are under way at once
- *   gpu_halves bench    us of a launch in one piece, in halves, of the product, and of the product between
- *                       the halves, against both in turn: 16, 64 and 128 tokens a rank
+ *   gpu_halves check    two batches begin, a kernel that fills the GPU, both end: captured in one CUDA graph and
+ *                       replayed with other experts each time: rows and sums have the bits of whole launches
+ *   gpu_halves bench    us of a launch in one piece, in halves, of the kernel, and of the kernel between the
+ *                       halves, against both in turn: 16, 64 and 128 tokens a rank
  *
  * Needs two Hopper GPUs. */
 #include "tests/helpers/gpu_pair.cuh"
@@ -15,8 +14,8 @@ enum { MOST = 128, HIDDEN = 7168, EXPERTS = 64, K = 8, EACH = EXPERTS / GPUS };
 enum { REPLAYS = 20, BURST = 20, ROUNDS = 15 };
 static const uint32_t checked[] = {5, 46, MOST}, measured[] = {16, 64, MOST};
 
-/* A product of this rank alone, M, N and K of bf16: 18 to 20 us, or 50. */
-static const uint64_t products[][3] = {{1024, 2048, 4096}, {4096, 2048, 2048}};
+/* Turns of the kernel between, each about 20 ns. */
+static const int fillers[] = {1000, 2500};
 
 struct batch {
     uint32_t tokens;
@@ -26,10 +25,21 @@ struct batch {
     uint64_t rows_bytes;
 };
 
-struct product {
-    struct mk_comm *comm;
-    struct mk_plan *plan;
-    void *a, *b, *c;
+/* The caller's work: all warps of all SMs multiply. */
+__global__ void __launch_bounds__(512) filler_kernel(float *out, int turns)
+{
+    float sum = threadIdx.x, by = 1.0f - 1e-6f * blockIdx.x;
+    for (int i = 0; i < turns; i++)
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum = fmaf(sum, by, 1.0f);
+    if (sum == -1)
+        *out = sum;
+}
+
+struct filler {
+    float *out;
+    int turns, blocks;
 };
 
 static uint32_t random_below(uint64_t *state, uint32_t most)
@@ -145,46 +155,37 @@ static int batch_check(const struct batch *b)
     return failed;
 }
 
-static int product_open(struct product *p, const uint64_t shape[3], uint32_t rank)
+static int filler_open(struct filler *f, int turns)
 {
-    struct mk_config config = {};
-    struct mk_spec spec = {};
-    config.version = MK_VERSION_NUMBER;
-    config.nodes = config.gpus = 1;
-    config.exec = MK_EXEC_CUDA;
-    config.device = 1 + rank;
-    config.heap_bytes = 256 << 20;
-    int result = mk_comm_open(&p->comm, &config);
-    spec.op = MK_OP_AG_GEMM;
-    memcpy(spec.shape, shape, 3 * sizeof *shape);
-    result = result ? result : mk_plan_create(&p->plan, p->comm, &spec);
-    p->a = device_numbers(shape[0] * shape[2] * 2, 0, 5);
-    p->b = device_numbers(shape[2] * shape[1] * 2, 0, 6);
-    if (result || !p->a || !p->b || cudaMalloc(&p->c, shape[0] * shape[1] * 2)) {
-        fprintf(stderr, "rank %u's product: %s\n", rank, mk_error(p->comm));
-        return -2;
-    }
-    return 0;
+    int device = 0;
+    f->turns = turns;
+    return cudaGetDevice(&device) ||
+                   cudaDeviceGetAttribute(&f->blocks, cudaDevAttrMultiProcessorCount, device) ||
+                   cudaMalloc(&f->out, 4)
+               ? -1
+               : 0;
 }
 
-static int product_launch(struct product *p, cudaStream_t stream)
+static int filler_launch(const struct filler *f, cudaStream_t stream)
 {
-    return mk_ag_gemm(p->plan, p->a, p->b, p->c, stream);
+    filler_kernel<<<f->blocks, 512, 0, stream>>>(f->out, f->turns);
+    return cudaGetLastError() != cudaSuccess;
 }
 
 /* ---- what is captured ---- */
 
-enum what { WHOLE, HALVES, PRODUCT, BETWEEN, IN_TURN, WHATS };
+enum what { WHOLE, HALVES, FILLER, BETWEEN, IN_TURN, WHATS };
 
-static int enqueue(enum what what, struct batch *b, int op, struct product *p, cudaStream_t stream)
+static int enqueue(enum what what, struct batch *b, int op, const struct filler *f,
+                   cudaStream_t stream)
 {
     int failed = 0;
     if (what == WHOLE || what == IN_TURN)
         failed |= batch_launch(b, op, 0, stream);
     if (what == HALVES || what == BETWEEN)
         failed |= batch_begin(b, op, stream);
-    if (what >= PRODUCT)
-        failed |= product_launch(p, stream);
+    if (what >= FILLER)
+        failed |= filler_launch(f, stream);
     if (what == HALVES || what == BETWEEN)
         failed |= batch_end(b, op, stream);
     return failed;
@@ -205,7 +206,7 @@ template <class body> static cudaGraphExec_t capture(cudaStream_t stream, body e
 
 /* ---- check ---- */
 
-static int check(struct mk_comm *comm, uint32_t rank, struct product *p, cudaStream_t stream)
+static int check(struct mk_comm *comm, uint32_t rank, const struct filler *f, cudaStream_t stream)
 {
     struct batch b[2];
     uint64_t random = 977 * (rank + 1);
@@ -218,7 +219,7 @@ static int check(struct mk_comm *comm, uint32_t rank, struct product *p, cudaStr
             for (int op = 0; op < 2; op++) {
                 for (int i = 0; i < 2; i++)
                     failed |= batch_begin(&b[i], op, stream);
-                failed |= product_launch(p, stream);
+                failed |= filler_launch(f, stream);
                 for (int i = 0; i < 2; i++)
                     failed |= batch_end(&b[i], op, stream);
             }
@@ -256,7 +257,7 @@ static int check(struct mk_comm *comm, uint32_t rank, struct product *p, cudaStr
 
 /* us of one of BURST launches in a graph, the median. */
 static double measure(struct mk_comm *comm, enum what what, struct batch *b, int op,
-                      struct product *p, cudaStream_t stream)
+                      const struct filler *f, cudaStream_t stream)
 {
     double us[ROUNDS];
     cudaEvent_t from, to;
@@ -265,7 +266,7 @@ static double measure(struct mk_comm *comm, enum what what, struct batch *b, int
     cudaGraphExec_t graph = capture(stream, [&] {
         int failed = 0;
         for (int i = 0; i < BURST; i++)
-            failed |= enqueue(what, b, op, p, stream);
+            failed |= enqueue(what, b, op, f, stream);
         return failed;
     });
     if (!graph)
@@ -285,15 +286,14 @@ static double measure(struct mk_comm *comm, enum what what, struct batch *b, int
     return us[ROUNDS / 2];
 }
 
-static int bench(struct mk_comm *comm, uint32_t rank, struct product *products_of,
-                 cudaStream_t stream)
+static int bench(struct mk_comm *comm, uint32_t rank, const struct filler *of, cudaStream_t stream)
 {
     uint64_t random = rank + 1;
     if (!rank)
         printf("us, 2 ranks, %d,E%d,k%d, medians of %d graphs of %d\n"
                "%-12s %6s %8s %8s %8s %9s %9s\n",
-               HIDDEN, EXPERTS, K, ROUNDS, BURST, "operator", "tokens", "whole", "halves",
-               "product", "in turn", "between");
+               HIDDEN, EXPERTS, K, ROUNDS, BURST, "operator", "tokens", "whole", "halves", "kernel",
+               "in turn", "between");
     for (uint32_t tokens : measured) {
         struct batch b;
         if (int result = batch_open(&b, comm, tokens, rank))
@@ -304,13 +304,12 @@ static int bench(struct mk_comm *comm, uint32_t rank, struct product *products_o
             for (int i = 0; i < 2; i++) {
                 double us[WHATS];
                 for (int what = 0; what < WHATS; what++)
-                    if ((us[what] =
-                             measure(comm, (enum what)what, &b, op, &products_of[i], stream)) < 0)
+                    if ((us[what] = measure(comm, (enum what)what, &b, op, &of[i], stream)) < 0)
                         return -1;
                 if (!rank)
                     printf("%-12s %6u %8.1f %8.1f %8.1f %9.1f %9.1f\n",
                            op ? "moe_combine" : "moe_dispatch", tokens, us[WHOLE], us[HALVES],
-                           us[PRODUCT], us[IN_TURN], us[BETWEEN]);
+                           us[FILLER], us[IN_TURN], us[BETWEEN]);
             }
     }
     return 0;
@@ -321,20 +320,18 @@ static int is_bench;
 static int rank_main(int rank, int listener, unsigned port)
 {
     struct mk_comm *comm;
-    struct product of[2] = {};
+    struct filler of[2] = {};
     cudaStream_t stream = NULL;
     setvbuf(stdout, NULL, _IOLBF, 0);
     int result = pair_open(&comm, rank, listener, port, "halves");
     for (int i = 0; i < 2 && !result; i++)
-        result = product_open(&of[i], products[i], rank);
+        result = filler_open(&of[i], fillers[i]);
     if (!result)
         result = cudaSetDevice(rank) || cudaStreamCreate(&stream) ? -1 : 0;
     if (!result)
         result = is_bench ? bench(comm, rank, of, stream) : check(comm, rank, &of[0], stream);
     if (result < 0)
         fprintf(stderr, "rank %u: %s\n", rank, mk_error(comm));
-    for (int i = 0; i < 2; i++)
-        mk_comm_close(of[i].comm);
     mk_comm_close(comm);
     fflush(stdout);
     return result != 0;
