@@ -4,6 +4,7 @@
 
 #include "core/bootstrap.h"
 #include "core/command.h"
+#include "core/halves.h"
 #include "core/ranges.h"
 #include "core/tuning.h"
 
@@ -92,8 +93,9 @@ struct mk_exec_ops {
     /* The plan goes, and no launch of any rank uses it any more: frees what `plan` made, and clears
      * the plan's flags and its part of this rank's heap. */
     int (*unplan)(struct mk_comm *comm, struct mk_plan *plan);
-    int (*launch)(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
-                  void *stream);
+    /* of a plan with halves (op_halves) one of these, in turn; of others MK_WHOLE */
+    int (*launch)(struct mk_comm *comm, struct mk_plan *plan, enum mk_half half,
+                  void *const arguments[MK_SPACES - 1], void *stream);
     /* Writes into this rank's heap, with no launch running; NULL: it is host memory */
     int (*store)(struct mk_comm *comm, uint64_t offset, const void *from, uint64_t bytes);
     /* for the launches of this communicator, on whatever streams */

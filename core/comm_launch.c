@@ -5,16 +5,21 @@
 #include <errno.h>
 #include <string.h>
 
-int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPACES - 1],
-              void *stream)
+/* 0: the plan can be launched with these arguments. */
+static int comm_launch_check(struct mk_comm *comm, const struct mk_plan *plan, enum mk_op op,
+                             void *const arguments[MK_SPACES - 1])
 {
-    struct mk_comm *comm = ((struct plan_handle *)(void *)plan)->comm;
     const struct mk_problem *q = &plan->problem;
     if (comm_failed(comm))
         return comm_tell_failure(comm);
     if (q->op != op)
         return comm_refuse(comm, -EINVAL, "mk_%s got a plan of %s", plan_op_name(op),
                            plan_op_name(q->op));
+    if (COMM_HANDLE(plan)->begun)
+        return comm_refuse(comm, -EINVAL,
+                           "a launch of this plan of %s has begun and not ended: call "
+                           "mk_launch_end first",
+                           plan_op_name(op));
     for (uint32_t i = 0; i < op_arguments(q); i++)
         if ((!arguments[i] && mk_plan_argument_bytes(plan, i)) ||
             (uintptr_t)arguments[i] % (op_argument(q, i)->type == OP_COUNT ? 4 : 16))
@@ -29,20 +34,93 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
                                op_argument(q, i)->name, arguments[i], at,
                                (void *)((uint8_t *)comm->heap.base + at));
     }
-    return comm->exec->launch(comm, plan, arguments, stream);
+    return 0;
 }
 
-int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream)
+/* The first half; checked. */
+static int comm_launch_begin(struct plan_handle *h, void *const arguments[MK_SPACES - 1],
+                             void *stream)
 {
-    struct mk_comm *comm = ((struct plan_handle *)(void *)plan)->comm;
-    void *all[MK_SPACES - 1] = {0};
+    int result = h->comm->exec->launch(h->comm, &h->plan, MK_BEGIN, arguments, stream);
+    h->begun = !result;
+    memcpy(h->arguments, arguments, sizeof h->arguments);
+    return result;
+}
+
+static int comm_launch_end(struct plan_handle *h, void *stream)
+{
+    int result = h->comm->exec->launch(h->comm, &h->plan, MK_END, h->arguments, stream);
+    h->begun = result != 0;
+    return result;
+}
+
+int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPACES - 1],
+              void *stream)
+{
+    struct plan_handle *h = (struct plan_handle *)(void *)plan;
+    int result = comm_launch_check(h->comm, plan, op, arguments);
+    if (result)
+        return result;
+    if (!op_halves(&plan->problem))
+        return h->comm->exec->launch(h->comm, plan, MK_WHOLE, arguments, stream);
+    result = comm_launch_begin(h, arguments, stream);
+    return result ? result : comm_launch_end(h, stream);
+}
+
+/* `count` arguments of a caller, in an array of all that there can be. */
+static int comm_launch_take(struct mk_comm *comm, const struct mk_plan *plan,
+                            void *const *arguments, uint32_t count, void *all[MK_SPACES - 1])
+{
     uint32_t wanted = op_arguments(&plan->problem);
     if (count != wanted)
         return comm_refuse(comm, -EINVAL, "%u arguments of %s: it takes %u", count,
                            plan_op_name(plan->problem.op), wanted);
-    for (uint32_t i = 0; i < count; i++)
-        all[i] = arguments[i];
-    return op_launch(plan, plan->problem.op, all, stream);
+    memset(all, 0, (MK_SPACES - 1) * sizeof *all);
+    memcpy(all, arguments, count * sizeof *all);
+    return 0;
+}
+
+int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream)
+{
+    void *all[MK_SPACES - 1];
+    int result = comm_launch_take(COMM_HANDLE(plan)->comm, plan, arguments, count, all);
+    return result ? result : op_launch(plan, plan->problem.op, all, stream);
+}
+
+/* 0: its launches have halves. */
+static int comm_launch_check_halves(struct mk_comm *comm, const struct mk_plan *plan)
+{
+    return op_halves(&plan->problem)
+               ? 0
+               : comm_refuse(comm, -EINVAL,
+                             "a half of a launch, of a plan of %s that was made without "
+                             "launch=halves among its options",
+                             plan_op_name(plan->problem.op));
+}
+
+int mk_launch_begin(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream)
+{
+    struct plan_handle *h = (struct plan_handle *)(void *)plan;
+    void *all[MK_SPACES - 1];
+    int result = comm_launch_check_halves(h->comm, plan);
+    result = result ? result : comm_launch_take(h->comm, plan, arguments, count, all);
+    result = result ? result : comm_launch_check(h->comm, plan, plan->problem.op, all);
+    return result ? result : comm_launch_begin(h, all, stream);
+}
+
+int mk_launch_end(struct mk_plan *plan, void *stream)
+{
+    struct plan_handle *h = (struct plan_handle *)(void *)plan;
+    int result = comm_launch_check_halves(h->comm, plan);
+    if (result)
+        return result;
+    if (comm_failed(h->comm))
+        return comm_tell_failure(h->comm);
+    if (!h->begun)
+        return comm_refuse(h->comm, -EINVAL,
+                           "no launch of this plan of %s has begun: call mk_launch_begin first",
+                           plan_op_name(plan->problem.op));
+    return comm_launch_end(h, stream);
 }
 
 /* What follows a wait of the executor. */

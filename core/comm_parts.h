@@ -18,7 +18,9 @@ enum stage { STAGE_NONE, STAGE_JOINED, STAGE_EXEC, STAGE_NET, STAGE_OPEN };
 struct plan_handle {
     struct mk_plan plan; /* first */
     struct mk_comm *comm;
-    char options[128]; /* mk_plan_options */
+    char options[256]; /* mk_plan_options */
+    int begun;         /* a first half was launched and its second was not, with these arguments */
+    void *arguments[MK_SPACES - 1];
 };
 
 #define COMM_HANDLE(plan) ((const struct plan_handle *)(const void *)(plan))

@@ -172,6 +172,7 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q,
         {"logical", op_logical(q), 0},
         {"overflow", (uint64_t)op_drops(q), AGREE_OPAQUE},
         {"tokens", (uint64_t)op_counted(q), AGREE_OPAQUE},
+        {"launch", (uint64_t)op_halves(q), AGREE_OPAQUE},
         {"b_transposed", q->b_transposed != 0, 0},
         {"dtype", plan_dtype(q), AGREE_OPAQUE},
         {"b_scales", (uint64_t)q->b_columns, AGREE_OPAQUE},
@@ -349,6 +350,11 @@ int mk_plan_destroy(struct mk_plan *p)
         result = comm_refuse(comm, -EINVAL,
                              "a trace is being recorded, and tells of the plans: call mk_trace_end "
                              "before mk_plan_destroy");
+    if (handle->begun)
+        result = comm_refuse(comm, -EINVAL,
+                             "a launch of %s has begun and not ended: call mk_launch_end before "
+                             "mk_plan_destroy",
+                             plan_op_name(p->problem.op));
     result = result ? result : mk_wait(comm);
     result = result ? result : comm_plan_drain(comm);
     if (!comm_failed(comm))

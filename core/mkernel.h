@@ -499,4 +499,39 @@ int mk_trace_end(struct mk_comm *comm, const char *path, const char *command);
 }
 #endif
 
+/* ---- launches in two halves ---- */
+#ifndef MK_WITHOUT_OPERATORS /* and behind all else, so that no kernel is compiled anew for them */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of a plan of moe_dispatch or moe_combine with "launch=halves" among its options: the first half of a
+ * launch sends, the second takes what has come. Each is a kernel of its own, so between them the
+ * caller's kernels have all SMs, on the same stream, while links and the network go on. (A whole
+ * launch, mk_launch, of such a plan is both in turn.)
+ *
+ * mk_launch_begin launches the first half, with the arguments of mk_launch. That of moe_dispatch waits
+ * for no other rank; that of moe_combine waits until the other ranks have begun theirs. It returns at
+ * once, and all that is said of mk_launch holds. When the stream has passed it, no argument may be
+ * changed yet and no output read: the second half reads and writes the same ones.
+ *
+ * mk_launch_end launches the second half of the launch that was begun last, on the same stream or one
+ * that is ordered behind it by events. When the stream has passed it, outputs are there.
+ *
+ * Every rank calls both, in the same order among its launches. Launches of other plans may stand
+ * between them: two plans of one operator have two batches under way. Of the plan itself none may.
+ * Both can be captured in CUDA graphs, in one or each in its own, whose replays must alternate: a half
+ * that is replayed out of turn ends the launch on every rank, and mk_wait returns -EIO with a sentence.
+ * mk_wait between them waits for the first half alone.
+ * Errors, beside those of mk_launch: -EINVAL (a plan that was made without "launch=halves"; begun
+ * twice; ended and not begun; mk_launch or mk_plan_destroy of a plan that has begun: nothing has
+ * changed). */
+int mk_launch_begin(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream);
+int mk_launch_end(struct mk_plan *plan, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+
 #endif

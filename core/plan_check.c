@@ -1,6 +1,7 @@
 /* What the plans of all operators check in the same way. */
 #include "core/command.h"
 #include "core/epilogue.h"
+#include "core/halves.h"
 #include "core/ops/op.h"
 #include "core/quantize.h"
 
@@ -243,6 +244,15 @@ int plan_ragged_scales(const struct mk_problem *q)
            q->m % (4ull * mk_world(&q->topo));
 }
 
+/* Thread blocks that must run at once. */
+static uint32_t plan_blocks_at_once(const struct mk_problem *q)
+{
+    const struct mk_role_split *s = &q->tuning.split, first = mk_half_split(s, MK_BEGIN),
+                               second = mk_half_split(s, MK_END);
+    const uint32_t begin = mk_total_blocks(&first), end = mk_total_blocks(&second);
+    return !op_halves(q) ? mk_total_blocks(s) : begin > end ? begin : end;
+}
+
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct op_descriptor *op = op_of(q->op);
@@ -282,10 +292,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
                            "%u CTAs that post to the network: a rank has %u command rings", posting,
                            MK_MAX_RINGS);
     if (q->exec == MK_EXEC_CUDA && t->cluster &&
-        mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
+        mk_round_up(plan_blocks_at_once(q), t->cluster) > q->sms)
         return plan_refuse(
             error, size, "%u thread blocks in clusters of %u on %s%u SMs: all must run at once",
-            mk_total_blocks(&t->split), t->cluster,
+            plan_blocks_at_once(q), t->cluster,
             q->sms_most ? "what sms= or other ranks on the GPU leave to the plan, " : "a GPU of ",
             q->sms);
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)

@@ -171,6 +171,7 @@ static const struct spec_choice {
     {"split", plan_splits, 2, 0, spec_set_split, NULL},
     {"overflow", op_overflows, 2, 0, op_set_drops, "room for all"},
     {"tokens", op_counts, 2, 0, op_set_counted, "no tokens"},
+    {"launch", op_launches, 2, 0, op_set_halves, NULL},
 };
 
 /* A number from 1 to `most`. 0: it is none. */
@@ -198,13 +199,17 @@ static int spec_refuse_unrouted(const struct mk_problem *q, const char *word, co
 static int spec_read_choice(const char *word, struct mk_problem *q, char *error, size_t size)
 {
     const struct spec_choice *c = spec_choices, *end = c + sizeof spec_choices / sizeof *c;
-    char list[64] = "";
+    char list[64] = "", names[OP_LIST_TEXT];
     while (c < end && !setting_value(word, c->name))
         c++;
     if (c == end)
         return 0;
     if (c->set == spec_set_split && !op_of(q->op)->causal)
         return plan_refuse(error, size, "'%s': %s splits no sequence", word, plan_op_name(q->op));
+    if (c->set == op_set_halves && !op_has_halves(q->op))
+        return plan_refuse(
+            error, size, "'%s': launches of %s are whole; of %s they may have halves", word,
+            plan_op_name(q->op), op_list(names, sizeof names, op_has_halves, ", ", " and "));
     if (c->unrouted && spec_refuse_unrouted(q, word, c->unrouted, error, size))
         return -EINVAL;
     for (int i = 0; i < c->count; i++) {
@@ -289,6 +294,7 @@ static void spec_name_others(const struct mk_problem *q, char *error, size_t siz
         if (c->set == spec_set_back       ? op->back_fp8
             : c->set == spec_set_b_scales ? op->b_columns
             : c->set == spec_set_split    ? op->causal
+            : c->set == op_set_halves     ? op->halves
                                           : !c->unrouted || op->limit)
             mk_append(error, size, ", %s", c->name);
     if (op->limit)
@@ -383,6 +389,8 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
         ADD("overflow", "%s", op_overflows[1]);
     if (op_counted(q))
         ADD("tokens", "%s", op_counts[1]);
+    if (op_halves(q))
+        ADD("launch", "%s", op_launches[1]);
     if (q->engine == MK_ENGINE_MMA)
         ADD("engine", "%s", plan_engines[MK_ENGINE_MMA]);
 #undef ADD

@@ -463,7 +463,9 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
 {
     int exact;
     const struct tuning_entry *e =
-        tuning_asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
+        tuning_asks_nothing(&problem->tuning) && !op_halves(problem) /* of whole launches */
+            ? tuning_find(t, problem, device, &exact)
+            : NULL;
     struct mk_problem q = *problem;
     char why[256];
     if (!e && problem->fp16 && tuning_asks_nothing(&problem->tuning)) { /* as fast as bf16 */

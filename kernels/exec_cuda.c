@@ -243,11 +243,12 @@ static int exec_cuda_stream_ended(void *stream)
     return status == cudaSuccess ? 1 : status == cudaErrorNotReady ? 0 : -(int)status;
 }
 
-static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan,
+static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan, enum mk_half half,
                             void *const arguments[MK_SPACES - 1], void *stream)
 {
     struct cuda_executor *x = comm->exec_state;
     struct gpu_launch launch = x->launches[plan->slot];
+    launch.split = mk_half_split(&launch.split, half);
     launch.tracks = comm->unrecorded ? NULL : launch.tracks;
     launch.arguments[MK_SPACE_HEAP] = comm->heap.base;
     for (int i = 0; i < MK_SPACES - 1; i++)

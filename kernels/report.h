@@ -3,6 +3,7 @@
 
 #include "core/cta_route.h"
 #include "core/failure.h"
+#include "core/halves.h"
 #include "kernels/launch.h"
 
 #include <stdio.h>
@@ -61,6 +62,14 @@ static inline void gpu_report_failure(const struct gpu_report *r, const struct m
         failure_overflow(f, r->cause - GPU_CAUSE_OVERFLOW, (uint32_t)r->waited_ns, r->seen,
                          r->wanted);
         f->waited_ns = 0;
+        return;
+    }
+    if (r->cause == GPU_CAUSE_OUT_OF_TURN) {
+        f->kind = MK_FAIL_SETUP;
+        snprintf(f->detail, sizeof f->detail,
+                 "%s half of a launch of %s was replayed out of turn: of graphs that hold halves "
+                 "mk_launch_begin's comes first, then mk_launch_end's, in turn",
+                 r->role == MK_INTER_REDUCE ? "the second" : "the first", plan_op_name(op));
         return;
     }
     if (r->flag == UINT32_MAX) {

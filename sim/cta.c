@@ -496,7 +496,7 @@ int mk_cta_drain(struct mk_cta *cta)
     if (calls)
         return calls->drain(cta);
     struct sim_cta *c = cta_of(cta);
-    if (!c->ring || !c->begun)
+    if (!c->ring)
         return 0;
     int result = cta_block(c, &c->ring->completed, c->ring->posted, NO_FLAG,
                            mk_event_what(MK_EV_WAIT, MK_CAUSE_NETWORK, NO_ARGUMENT));

@@ -122,6 +122,7 @@ static void exec_emulated_run_launch(struct mk_comm *comm, const struct launch *
     uint64_t *words = x->words + plan->slot * PLAN_WORDS;
     emulated_launch_begin(&l, plan, comm->heap.base, comm->heap.peers, comm->rings,
                           comm->ring_count, launch->arguments);
+    l.split = mk_half_split(&l.split, launch->half);
     l.left = words;
     l.taken = words + TAKEN;
     l.posted = x->words + POSTED;

@@ -58,17 +58,20 @@ static void exec_host_run_launch(struct mk_comm *comm, const struct launch *laun
         r->spaces[MK_SPACE_ARG0 + i] = launch->arguments[i];
     h->compute = h->computes[launch->plan->slot];
     compute_load_b(h->compute, launch->arguments, &h->queue.turns);
-    r->cta_count = mk_total_ctas(&launch->plan->problem.tuning.split);
-    for (uint32_t i = 0; i < r->cta_count; i++) {
+    const struct mk_role_split *split = &launch->plan->problem.tuning.split;
+    const uint32_t first = mk_half_first(split, launch->half),
+                   end = mk_half_end(split, launch->half);
+    r->cta_count = mk_total_ctas(split);
+    for (uint32_t i = first; i < end; i++) {
         r->ctas[i].track.events = h->comm->unrecorded ? NULL : h->events[i];
         sim_cta_begin(&r->ctas[i], r, i);
     }
 
-    uint32_t left = r->cta_count, idle = 0;
+    uint32_t left = end - first, idle = 0;
     while (left) {
         uint64_t now = wall_clock(NULL);
         int failed = exec_host_job_failed(h), moved = 0;
-        for (uint32_t i = 0; i < r->cta_count; i++) {
+        for (uint32_t i = first; i < end; i++) {
             struct sim_cta *c = &r->ctas[i];
             if (!sim_cta_runnable(c, now, failed))
                 continue;
@@ -83,7 +86,7 @@ static void exec_host_run_launch(struct mk_comm *comm, const struct launch *laun
         if (idle)
             launch_queue_back_off(idle);
     }
-    for (uint32_t i = 0; i < r->cta_count && !launch_queue_stops(&h->queue); i++) {
+    for (uint32_t i = first; i < end && !launch_queue_stops(&h->queue); i++) {
         h->comm->tracks[i] = r->ctas[i].track;
         h->comm->tracks[i].events = h->events[i];
     }

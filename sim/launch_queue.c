@@ -110,11 +110,12 @@ static int launch_queue_wait_until(struct launch_queue *q, uint64_t left)
     return 0;
 }
 
-int launch_queue_launch(struct mk_comm *comm, struct mk_plan *plan,
+int launch_queue_launch(struct mk_comm *comm, struct mk_plan *plan, enum mk_half half,
                         void *const arguments[MK_SPACES - 1], void *stream)
 {
     struct launch_queue *q = comm->exec_state;
-    struct launch launch = {.plan = plan, .epoch = ++q->epochs[plan->slot]};
+    uint64_t *epoch = &q->epochs[plan->slot];
+    struct launch launch = {.plan = plan, .half = half, .epoch = *epoch += half != MK_END};
     memcpy(launch.arguments, arguments, sizeof launch.arguments);
     pthread_mutex_lock(&q->lock);
     int result = launch_queue_wait_until(q, LAUNCH_QUEUE - 1);

@@ -10,6 +10,7 @@
 
 struct launch {
     struct mk_plan *plan;
+    enum mk_half half;
     uint64_t epoch;
     void *arguments[MK_SPACES - 1];
 };
@@ -43,7 +44,7 @@ int launch_queue_start(struct launch_queue *q);
 
 /* struct mk_exec_ops' launch and wait. The former blocks while the queue is full. 0; -ETIMEDOUT: a
  * launch hangs and will not see that the job has failed; the latter -EIO where the job failed. */
-int launch_queue_launch(struct mk_comm *comm, struct mk_plan *plan,
+int launch_queue_launch(struct mk_comm *comm, struct mk_plan *plan, enum mk_half half,
                         void *const arguments[MK_SPACES - 1], void *stream);
 int launch_queue_end(struct mk_comm *comm);
 

@@ -122,8 +122,8 @@ struct sim_op {
     double (*flop)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t *head_dim);
     int routes; /* tokens, by tables that a launch makes of ids */
 
-    /* A launch may end with puts in flight: their receivers wait for them (docs/MODEL.md). Else the
-     * explorer reports them. */
+    /* A launch may end with puts in flight: their receivers wait for them (docs/MODEL.md), as of every
+     * operator in two halves. Else the explorer reports them. */
     int leaves_puts;
 
     /* What the explorer's user says before the first launch, in this rank's heap; NULL: nothing. 0 or
@@ -139,6 +139,17 @@ struct sim_op {
     static int name##_role(const struct mk_plan *plan, struct mk_cta *cta)                         \
     {                                                                                              \
         return name##_run(name##_plan_of(plan), cta);                                              \
+    }                                                                                              \
+    struct sim_op /* so that a semicolon follows */
+
+/* The same of one whose launches may have two halves. */
+#define SIM_ROLES_HALVES(name)                                                                     \
+    static int name##_role(const struct mk_plan *plan, struct mk_cta *cta)                         \
+    {                                                                                              \
+        const struct name##_halves_plan *h = name##_halves_plan_of(plan);                          \
+        return !h->halves.is                  ? name##_run(name##_plan_of(plan), cta)              \
+               : cta->role == MK_INTER_REDUCE ? name##_end(h, cta)                                 \
+                                              : name##_begin(h, cta);                              \
     }                                                                                              \
     struct sim_op /* so that a semicolon follows */
 

@@ -39,6 +39,8 @@ void sim_world_vary(struct sim_world_config *c)
     if (op->sums && c->problem.deterministic != MK_EVERYWHERE)
         c->problem.deterministic = (int)(seed >> 8 & 1);
     op_set_counted(&c->problem, seed >> 9 & 1);
+    if (sim_mix(seed) >> 2 & 1)
+        op_set_halves(&c->problem, 1);
     if (seed >> 10 & 1 && !op_logical(&c->problem) && c->problem.deterministic != MK_EVERYWHERE)
         vary_copies(&c->problem, seed >> 11);
     c->ring_capacity = 1u << (seed >> 4) % 4;

@@ -104,7 +104,8 @@ void sim_world_end_launch(struct sim_world_rank *r)
     void **arguments = sim_world_arguments(r, launch);
     if (w->result->failure.kind)
         return;
-    if (!w->op->leaves_puts && !r->busy) /* else the next one may have put, too */
+    if (!w->op->leaves_puts && !op_halves(&r->plan.problem) &&
+        !r->busy) /* else the next one may have put, too */
         world_check_drained(w, r);
     const struct sim_launch l = {&r->plan,      w->config.seed, launch,     arguments,
                                  &w->reference, text,           sizeof text};

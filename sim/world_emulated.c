@@ -1,6 +1,7 @@
 /* Form (b) with GPUs: the kernels' own device code in place of CTAs that are coroutines. All ranks'
  * GPUs are one emulated machine (sim/hopper), which is one actor of the world's scheduler; proxies
  * and the network are the same as ever. */
+#include "core/halves.h"
 #include "core/ops/op.h"
 #include "core/sentence.h"
 #include "kernels/report.h"
@@ -114,6 +115,12 @@ void *world_emulated_memory(struct sim_world *w, size_t bytes)
     return hopper_memory(w->hopper, bytes);
 }
 
+/* Kernels of a launch. */
+static uint32_t world_emulated_kernels(const struct sim_world_rank *r)
+{
+    return op_halves(&r->plan.problem) ? 2 : 1;
+}
+
 /* What exec_cuda.c gives to a launch. */
 int world_emulated_launch(struct sim_world_rank *r)
 {
@@ -129,7 +136,13 @@ int world_emulated_launch(struct sim_world_rank *r)
     l.report = &e->report;
     l.tracks = e->tracks;
     hopper_use(w->hopper, (uint32_t)(r - w->ranks));
-    return emulated_op_of(r->plan.problem.op)->launch(&r->plan, &l, NULL);
+    const struct emulated_op *op = emulated_op_of(r->plan.problem.op);
+    if (world_emulated_kernels(r) == 1)
+        return op->launch(&r->plan, &l, NULL);
+    l.split = mk_half_split(&r->plan.problem.tuning.split, MK_BEGIN);
+    int result = op->launch(&r->plan, &l, NULL);
+    l.split = mk_half_split(&r->plan.problem.tuning.split, MK_END);
+    return result ? result : op->launch(&r->plan, &l, NULL);
 }
 
 uint64_t world_emulated_posted(const struct sim_world_rank *r, uint32_t ring)
@@ -139,10 +152,10 @@ uint64_t world_emulated_posted(const struct sim_world_rank *r, uint32_t ring)
 
 /* ---- running ---- */
 
-/* A launch is one kernel. */
 int world_emulated_busy(const struct sim_world_rank *r)
 {
-    return hopper_over(r->world->hopper, (uint32_t)(r - r->world->ranks)) <= r->launch - r->busy;
+    const uint64_t over = hopper_over(r->world->hopper, (uint32_t)(r - r->world->ranks));
+    return over / world_emulated_kernels(r) <= r->launch - r->busy;
 }
 
 void world_emulated_wrote(struct sim_world_rank *r, const void *p, size_t bytes)

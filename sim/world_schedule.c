@@ -1,5 +1,6 @@
 /* The scheduler of form (b). Actors of a rank, in this order: its CTAs, their outboxes, its proxy,
  * its fabric, its host (which begins launches). */
+#include "core/halves.h"
 #include "sim/model_fabric.h"
 
 #include <errno.h>
@@ -16,6 +17,21 @@ static int world_schedule_mute(const struct sim_world *w, const struct sim_cta *
     const struct sim_fault *fault = &w->config.fault;
     return fault->kind == SIM_FAULT_MUTE && c->cta.role != MK_COMPUTE &&
            c->rank->plan->problem.topo.rank == fault->rank;
+}
+
+/* A second half begins when the first has ended and what it stored has landed. */
+static int world_schedule_half_waits(const struct sim_world *w, const struct sim_world_rank *r,
+                                     const struct sim_cta *c)
+{
+    const struct mk_role_split *split = &r->plan.problem.tuning.split;
+    if (c->cta.role != MK_INTER_REDUCE || !op_halves(&r->plan.problem))
+        return 0;
+    if (r->running > split->ctas[MK_INTER_REDUCE])
+        return 1;
+    for (uint32_t i = 0; i < mk_half_end(split, MK_BEGIN); i++)
+        if (r->outboxes[i].count)
+            return 1;
+    return 0;
 }
 
 /* The emulated GPUs of all ranks are one actor, the last. */
@@ -49,7 +65,7 @@ static int world_schedule_ready(struct sim_world *w, uint32_t id)
     if (a.number < w->ctas) {
         struct sim_cta *c = &r->rank.ctas[a.number];
         return r->busy && (!world_schedule_mute(w, c) || failed) &&
-               sim_cta_runnable(c, w->now, failed);
+               !world_schedule_half_waits(w, r, c) && sim_cta_runnable(c, w->now, failed);
     }
     if (a.number < 2 * w->ctas)
         return sim_outbox_ready(w, &r->outboxes[a.number - w->ctas]);
@@ -74,7 +90,7 @@ static uint64_t world_schedule_due(struct sim_world *w, uint32_t id)
         return SIM_NEVER;
     if (a.number < w->ctas) {
         struct sim_cta *c = &r->rank.ctas[a.number];
-        if (!r->busy || c->ended || world_schedule_mute(w, c))
+        if (!r->busy || c->ended || world_schedule_mute(w, c) || world_schedule_half_waits(w, r, c))
             return SIM_NEVER;
         return c->word && c->deadline > c->ready ? c->deadline : c->ready;
     }

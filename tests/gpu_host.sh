@@ -105,6 +105,7 @@ if [ "$gpus" -ge 2 ]; then # of experts that several ranks hold: all operators, 
 fi
 check moe_copies_two_nodes "$mkernel" run moe_ffn --exec cuda --check --timeout 5 $nodes --moe 333,520,328,$((world * 5)),4 --iters 8 --skew 1 --replicas $((world * 2))
 check moe_counts_in_a_graph "$build/tests/gpu_counts" check
+check moe_halves_in_a_graph "$build/tests/gpu_halves" check
 check a_launch_behind_a_late_one "$build/tests/gpu_late" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
@@ -465,6 +466,13 @@ for op in moe_dispatch moe_combine; do
     check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --moe 333,520,$((world * 5)),4 --iters 8
     check ${op}_on_engine_mma $run --engine mma --gpus "$gpus" --moe 333,520,$((gpus * 5)),4 --iters 50 --burst 10
     check ${op}_on_engine_mma_two_nodes $run --engine mma $nodes --moe 333,520,$((world * 5)),4 --iters 8
+    halves="$run --launch halves"
+    check ${op}_in_halves $halves --gpus "$gpus" --moe 333,520,$((gpus * 5)),4 --iters 50 --burst 10 --tokens-now random
+    check ${op}_in_halves_large $halves --gpus "$gpus" --moe 4096,7168,$((gpus * 32)),8 --iters 4
+    check ${op}_in_halves_few_sms $halves --gpus "$gpus" --moe 512,512,$((gpus * 8)),8 --iters 20 --burst 5 --sms 12
+    check ${op}_in_halves_two_nodes $halves $nodes --moe 333,520,$((world * 5)),4 --iters 8
+    check ${op}_in_halves_over_srd env SOFTNIC=reorder=300us $halves $nodes --fabric efa --moe 333,520,$((world * 5)),4 --iters 8
+    check ${op}_in_halves_on_engine_mma $halves --engine mma --gpus "$gpus" --moe 333,520,$((gpus * 5)),4 --iters 50 --burst 10
     check ${op}_traced traced $op --moe 1024,1024,$((gpus * 8)),8
     check ${op}_bench "$mkernel" bench $op --exec cuda --gpus "$gpus" --moe 300,512,$((gpus * 8)),8 --iters 8 --timeout 10
 done

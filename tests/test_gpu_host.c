@@ -98,6 +98,7 @@ static int make_host(void **state)
     write_file("build/tests/gpu_mma_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_route", "#!/bin/sh\n");
     write_file("build/tests/gpu_counts", "#!/bin/sh\n");
+    write_file("build/tests/gpu_halves", "#!/bin/sh\n");
     write_file("build/tests/gpu_same_bits", "#!/bin/sh\n");
     write_file("build/tests/gpu_fp8_mma", "#!/bin/sh\n");
     write_file("bin/nvidia-smi",

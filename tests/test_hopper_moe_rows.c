@@ -125,11 +125,34 @@ static void test_faults(void **state)
     }
 }
 
+/* Of few tokens one block numbers places and several lay tables out: where experts are so many that a
+ * block's words lie in memory, each of these has words of its own. */
+static void test_many_experts_of_few_tokens(void **state)
+{
+    for (uint64_t seed = 0; seed < 6; seed += 3) {
+        struct sim_world_config c = config_of(MK_OP_MOE_DISPATCH, 1, 2, seed);
+        uint32_t *ctas = c.problem.tuning.split.ctas;
+        ctas[MK_INTRA_COMM] = 9;
+        ctas[MK_INTER_REDUCE] = 2;
+        c.emulated = c.problem.sms = mk_total_ctas(&c.problem.tuning.split);
+        c.problem.moe.tokens = 20;
+        c.problem.moe.experts = 4000;
+        c.problem.moe.k = 4;
+        c.launches = 3;
+        c.unwatched = 1;
+        right(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch), cmocka_unit_test(test_combine), cmocka_unit_test(test_fp8),
-        cmocka_unit_test(test_larger),   cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_many_experts_of_few_tokens),
+        cmocka_unit_test(test_dispatch),
+        cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_fp8),
+        cmocka_unit_test(test_larger),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,10 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_set_drops own_set_drops
 #define op_logical own_logical
 #define op_set_logical own_set_logical
+#define op_launches own_launches
+#define op_halves own_halves
+#define op_set_halves own_set_halves
+#define op_has_halves own_has_halves
 #define op_fit own_fit
 #define op_unit own_unit
 #define op_heap_offset own_heap_offset

@@ -183,10 +183,13 @@ static int is_topo(const uint32_t *word, const struct mk_topo *t)
     return word[0] == t->nodes && word[1] == t->gpus && word[2] == t->rank;
 }
 
-/* Of MoE's plans, which begin with a struct moe_dispatch_plan: what they know of the rank's place. */
-static int is_place(size_t i, const struct mk_problem *q, uint32_t word)
+/* Of MoE's plans, which begin with a struct moe_dispatch_plan, moe_dispatch's with two: what they know of
+ * the rank's place. */
+static int is_place(size_t at, const struct mk_problem *q, uint32_t word)
 {
-    const size_t known = offsetof(struct moe_dispatch_plan, route.known) / 4;
+    const size_t known = offsetof(struct moe_dispatch_plan, route.known) / 4,
+                 words = sizeof(struct moe_dispatch_plan) / 4,
+                 i = q->op == MK_OP_MOE_DISPATCH && at >= words ? at - words : at;
     return op_has_limit(q->op) && ((i == known + offsetof(struct mk_route_known, node) / 4 &&
                                     word == q->topo.rank / q->topo.gpus) ||
                                    (i == known + offsetof(struct mk_route_known, local) / 4 &&

@@ -430,6 +430,44 @@ def experts_of_two_ranks_are_right():
     ranks(2, experts)
 
 
+@scene
+def in_halves(device, nodes):
+    """Two batches under way at once, and another operator between."""
+    comm = mkernel.init(device=device, nodes=int(nodes), nic="soft" if int(nodes) > 1 else None, timeout_ns=MINUTE)
+    rng, W = numpy.random.default_rng(comm.rank), comm.world
+    T, H, E, K = 24, 64, 4 * W, 2
+    weights = rng.random((T, K), numpy.float32)
+    for launch in range(3):
+        x, ids = [bf16(rng, T, H) for _ in range(2)], [rng.integers(-1, E, (T, K)).astype(numpy.int32) for _ in range(2)]
+        wanted = [mkernel.moe_dispatch(*of, experts=E) for of in zip(x, ids)]
+        begun = [mkernel.moe_dispatch(*of, experts=E, begin=1 + i) for i, of in enumerate(zip(x, ids))]
+        refuses("a launch of this plan of moe_dispatch has begun and not ended: call mk_launch_end first", mkernel.moe_dispatch, x[0], ids[0], experts=E, begin=True)
+        everyone(comm, x[0])
+        got = [hook() if launch else hook.end() for hook in begun]
+        refuses("this launch of moe_dispatch has been ended", begun[1].end)
+        for i in range(2):
+            assert (got[i][1] == wanted[i][1]).all()
+            for first, count in wanted[i][1]:
+                assert (got[i][0][first : first + count] == wanted[i][0][first : first + count]).all()
+        sums, out = [mkernel.moe_combine(rows, of, weights, experts=E) for (rows, _), of in zip(wanted, ids)], numpy.empty_like(x[1])
+        back = [mkernel.moe_combine(got[0][0], ids[0], weights, experts=E, begin=7), mkernel.moe_combine(got[1][0], ids[1], weights, out, experts=E, begin=8)]
+        back = [hook.end() for hook in reversed(back)]
+        assert back[0] is out and (out == sums[1]).all() and (back[1] == sums[0]).all()
+    records = mkernel.quantize(x[0], "records")
+    few = mkernel.moe_dispatch_fp8(records, ids[0], experts=E, hidden=H, count=numpy.array([5], numpy.int32), begin=True)
+    assert few.end()[1][:, 1].sum() <= 5 * K * W
+    refuses("launches of all_gather are whole; of moe_dispatch and moe_combine they may have halves", comm.begin, "all_gather", (x[0],))
+    mkernel.moe_dispatch(x[0], ids[0], experts=E, begin=True)  # and is never ended: nobody waits for that
+    comm.close()
+
+
+@case
+def tokens_travel_while_a_program_computes():
+    ranks(2, in_halves, "cpu", 1)
+    ranks(2, in_halves, "cpu", 2)
+    ranks(2, in_halves, "emulated", 1)
+
+
 # ---- experts that several ranks hold ----
 
 

@@ -157,6 +157,7 @@ static void test_moe(void **state)
         skip();
     expect_verified("moe", "");
     expect_verified("moe", "-DRETURNS");
+    expect_verified("moe", "-DHALVES");
 }
 
 static void test_moe_mutants(void **state)
@@ -169,6 +170,9 @@ static void test_moe_mutants(void **state)
     expect_error("moe", "-DROUTES_WITHOUT_ONE", ASSERTION);
     expect_error("moe", "-DROWS_NOT_AWAITED", ASSERTION);
     expect_error("moe", "-DONE_ROW_TOO_FEW", ASSERTION);
+    expect_error("moe", "-DHALVES -DNO_DRAIN", ASSERTION);
+    expect_error("moe", "-DHALVES -DONE_ROW_BUFFER", ASSERTION);
+    expect_error("moe", "-DHALVES -DROUTES_WITHOUT_ONE", ASSERTION);
     expect_error("moe", "-DRETURNS -DMOVES_BEFORE_IDS", ASSERTION);
     expect_error("moe", "-DRETURNS -DSUMS_NOT_AWAITED", ASSERTION);
     expect_error("moe", "-DRETURNS -DEPOCH_REUSED", ASSERTION);

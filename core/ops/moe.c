@@ -3,7 +3,7 @@
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
 #include "core/pipeline.h"
-#include "core/roles/moe_ffn_plan.h"
+#include "core/roles/moe_halves_plan.h"
 #include "core/quantize.h"
 
 #include <math.h>
@@ -21,6 +21,7 @@ const struct op_limit op_limit_moe = {
     .drops = offsetof(struct mk_problem, own) + MOE_DROPS * sizeof(uint64_t),
     .counted = offsetof(struct mk_problem, own) + MOE_COUNTED * sizeof(uint64_t),
     .logical = offsetof(struct mk_problem, own) + MOE_LOGICAL * sizeof(uint64_t),
+    .halves = offsetof(struct mk_problem, own) + MOE_HALVES * sizeof(uint64_t),
 };
 
 #define AT(field) offsetof(struct mk_problem, moe.field)
@@ -173,17 +174,26 @@ static uint32_t plan_moe_layers(const struct mk_problem *q)
     return plan_moe_routers(q) == movers ? movers : some ? some : 1;
 }
 
+/* At least so many blocks make tables on a GPU. */
+static uint32_t plan_moe_plain(const struct mk_problem *q)
+{
+    return moe_between(1, q->sms / 11, 12);
+}
+
 /* On a GPU tables, and where a token goes, take as many blocks as beside a product, and of tokens that
  * are moved, up to a fifth of all, one for each 4 of few and for 170 of many; all others take rows to
- * their places, or add. */
+ * their places, or add. Of two halves each has all SMs, and of combine all that the first has add. */
 static void plan_choose_moe_movers(struct mk_problem *q, int moves)
 {
     uint32_t *ctas = q->tuning.split.ctas;
-    int cuda = q->exec == MK_EXEC_CUDA, nodes = q->topo.nodes > 1;
+    int cuda = q->exec == MK_EXEC_CUDA, nodes = q->topo.nodes > 1, halves = q->own[MOE_HALVES] != 0;
     if (mk_total_ctas(&q->tuning.split))
         return;
-    const uint32_t plain = moe_between(1, q->sms / 11, 12),
-                   most = q->sms / 5 < plain ? plain : q->sms / 5;
+    const uint32_t plain = plan_moe_plain(q), fifth = q->sms / 5 < plain ? plain : q->sms / 5,
+                   sends = !nodes ? 0
+                           : cuda ? moe_between(1, q->sms / 33, 4)
+                                  : 1,
+                   all = q->sms > sends ? q->sms - sends : 1, most = halves ? all : fifth;
     ctas[MK_INTRA_COMM] = !cuda ? 1
                           : moves
                               ? moe_between(plain,
@@ -191,10 +201,11 @@ static void plan_choose_moe_movers(struct mk_problem *q, int moves)
                                                            ? q->moe.tokens / 4
                                                            : q->moe.tokens / 170),
                                             most)
-                              : plain;
-    ctas[MK_INTER_SEND] = nodes ? (cuda ? moe_between(1, q->sms / 33, 4) : 1) : 0;
-    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND],
-             rings = nodes ? MK_MAX_RINGS - ctas[MK_INTER_SEND] : UINT32_MAX;
+                          : halves ? all
+                                   : plain;
+    ctas[MK_INTER_SEND] = sends;
+    uint32_t others = halves ? 0 : ctas[MK_INTRA_COMM] + sends,
+             rings = nodes ? MK_MAX_RINGS - sends : UINT32_MAX;
     ctas[MK_INTER_REDUCE] = cuda && q->sms > others ? moe_between(1, q->sms - others, rings) : 1;
 }
 
@@ -371,6 +382,18 @@ static uint32_t plan_moe_row_chunk(const struct mk_problem *q, uint64_t most)
     return (uint32_t)mk_ceil_div(q->moe.tokens, turns * movers);
 }
 
+/* Of two halves: steps of tables have parts, which of dispatch either half makes, of combine the first,
+ * whose blocks are too many. */
+static void plan_size_moe_parts(struct moe_dispatch_plan *m, const struct mk_problem *q, int moves)
+{
+    const uint32_t *ctas = q->tuning.split.ctas;
+    const uint32_t most = !moves && q->exec == MK_EXEC_CUDA ? plan_moe_plain(q) : UINT32_MAX,
+                   first = ctas[MK_INTRA_COMM] < most ? ctas[MK_INTRA_COMM] : most,
+                   parts = moves && ctas[MK_INTER_REDUCE] < first ? ctas[MK_INTER_REDUCE] : first;
+    m->routers = m->routers < parts ? m->routers : parts;
+    m->layers = m->layers < parts ? m->layers : parts;
+}
+
 int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan *m,
                        struct mk_plan *p, enum mk_space ids, enum mk_space weights, char *error,
                        size_t size)
@@ -391,6 +414,8 @@ int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan 
         return result;
     if (moves)
         m->layers = plan_moe_layers(q);
+    if (q->own[MOE_HALVES])
+        plan_size_moe_parts(m, q, moves);
     /* on a GPU a warp takes a token, or, of few, all warps of a block */
     m->take_rows = cuda
                        ? moe_between(1, (uint32_t)mk_ceil_div(m->tokens, *reducers ? *reducers : 1),
@@ -399,6 +424,22 @@ int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan 
     q->m = (uint64_t)m->row_tiles * m->tile_m;
     q->n = q->k = q->moe.hidden;
     return 0;
+}
+
+void plan_moe_halves(struct moe_halves *h, const struct mk_problem *q)
+{
+    h->is = q->own[MOE_HALVES] != 0;
+    h->senders = q->tuning.split.ctas[MK_INTER_SEND];
+}
+
+void plan_moe_halves_flags(struct moe_halves *h, struct op_tables *t)
+{
+    if (h->is)
+        OP_FLAGS(t, {"left",
+                     &h->flag_left,
+                     {{'x', 1, 1}},
+                     "what it put in the launch before to leave",
+                     .producer = 'm'});
 }
 
 void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem *q,
@@ -417,7 +458,8 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
         OP_BUFFERS(t, {"scratch", &r->scratch, 1,
                        mk_route_scratch_words(&q->topo, m->experts, m->routers), 4});
     if (q->exec == MK_EXEC_CUDA && words * 4 > r->shared)
-        OP_BUFFERS(t, {"spill", &r->spill, 1, m->routers * words, 4});
+        OP_BUFFERS(t, {"spill", &r->spill, 1,
+                       (m->layers > m->routers ? m->layers : m->routers) * words, 4});
 }
 
 void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t)

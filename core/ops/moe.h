@@ -8,8 +8,8 @@
 
 /* Of a problem's own numbers: rows of its experts that a rank has room for, 0: the plan's to say; 1:
  * places that do not fit are dropped; 1: a launch reads how many tokens there are; how many logical
- * experts a map places, 0: there is none. */
-enum { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED, MOE_LOGICAL };
+ * experts a map places, 0: there is none; 1: launches have two halves. */
+enum { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED, MOE_LOGICAL, MOE_HALVES };
 
 /* Experts that ids name. */
 uint64_t plan_moe_named(const struct mk_problem *q);
@@ -47,6 +47,11 @@ int plan_check_moe_gpu(const struct op_descriptor *op, const struct mk_problem *
 int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan *m,
                        struct mk_plan *p, enum mk_space ids, enum mk_space weights, char *error,
                        size_t size);
+
+/* Of its plan for launches in two halves: the flag that they need, and how many raise it. */
+struct moe_halves;
+void plan_moe_halves(struct moe_halves *h, const struct mk_problem *q);
+void plan_moe_halves_flags(struct moe_halves *h, struct op_tables *t);
 
 /* How dispatch lies: what must begin as 0 and the order of tiles, which the route's columns and
  * down size; then the rest, and its flags. */

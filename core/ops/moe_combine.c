@@ -2,7 +2,7 @@
  * is, which shapes it takes, and where everything lies. */
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
-#include "core/roles/moe_combine_plan.h"
+#include "core/roles/moe_halves_plan.h"
 
 static struct moe_ffn_plan *moe_combine_layer_in(struct mk_plan *p)
 {
@@ -28,6 +28,7 @@ static int moe_combine_build(const struct op_descriptor *op, struct mk_plan *p, 
     m->made_space = MK_SPACE_ARG0;
     m->y_space = MK_SPACE_ARG3;
     m->result_bytes = m->carried_bytes = m->hidden * 2ull;
+    plan_moe_halves(&moe_combine_halves_plan_in(p)->halves, q);
     uint64_t put = d->chunk_rows * m->carried_bytes, said = plan_moe_put_bytes(d);
     result = plan_lay_out(op, p, 0, put > said ? put : said, error, size);
     if (!result)
@@ -41,6 +42,7 @@ static void moe_combine_tables(struct mk_plan *p, struct op_tables *t)
     plan_moe_tables_first(&m->dispatch, &p->problem, t);
     plan_moe_tables(&m->dispatch, t);
     plan_moe_sums_tables(m, t);
+    plan_moe_halves_flags(&moe_combine_halves_plan_in(p)->halves, t);
 }
 
 /* What a rank says, as its first chunk; then sums: numbers from `chunks` on. */
@@ -95,6 +97,7 @@ const struct op_descriptor op_moe_combine = {
         {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_ROLES | OP_CHUNK_ROWS,
     .loose_chunks = 1,
+    .halves = 1,
     .build = moe_combine_build,
     .tables = moe_combine_tables,
     .describe_chunk = moe_combine_describe_chunk,

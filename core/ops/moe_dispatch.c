@@ -2,26 +2,41 @@
  * it is, which shapes it takes, and where everything lies. */
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
+#include "core/roles/moe_halves_plan.h"
 
 static int moe_dispatch_build(const struct op_descriptor *op, struct mk_plan *p, char *error,
                               size_t size)
 {
-    struct moe_dispatch_plan *m = moe_dispatch_plan_in(p);
+    struct moe_dispatch_halves_plan *h = moe_dispatch_halves_plan_in(p);
+    struct moe_dispatch_plan *m = &h->by[0], odd;
     int result = plan_size_moe_rows(op, m, p, MK_SPACE_ARG1, MK_SPACE_HEAP, error, size);
     if (result)
         return result;
+    plan_moe_halves(&h->halves, &p->problem);
     m->route.summary_space = MK_SPACE_ARG3;
     result = plan_lay_out(op, p, 0, plan_moe_put_bytes(m), error, size);
-    if (!result)
-        p->chunks = 2 * mk_world(&m->topo) * m->chunks;
-    return result;
+    if (result)
+        return result;
+    p->chunks = 2 * mk_world(&m->topo) * m->chunks;
+    odd = *m;
+    odd.landed = h->by[1].landed;
+    odd.relay = h->by[1].relay;
+    h->by[1] = odd;
+    return 0;
 }
 
 static void moe_dispatch_tables(struct mk_plan *p, struct op_tables *t)
 {
-    struct moe_dispatch_plan *m = moe_dispatch_plan_in(p);
+    struct moe_dispatch_halves_plan *h = moe_dispatch_halves_plan_in(p);
+    struct moe_dispatch_plan *m = &h->by[0], *odd = &h->by[1];
+    const struct mk_route *r = &m->route;
     plan_moe_tables_first(m, &p->problem, t);
     plan_moe_tables(m, t);
+    if (h->halves.is) /* in the order of the even ones, one behind the other */
+        OP_BUFFERS(
+            t, {"landed rows, odd", &odd->landed, 1, m->topo.gpus * r->landed_room, m->row_bytes},
+            {"relay, odd", &odd->relay, 1, (uint64_t)m->topo.nodes * r->relay_room, m->row_bytes});
+    plan_moe_halves_flags(&h->halves, t);
 }
 
 /* Tokens on their way to this rank, then to their rows: numbers from `chunks` on. */
@@ -73,6 +88,7 @@ const struct op_descriptor op_moe_dispatch = {
     .knobs = OP_ROLES | OP_CHUNK_ROWS,
     .loose_chunks = 1,
     .fp8 = 1,
+    .halves = 1,
     .build = moe_dispatch_build,
     .tables = moe_dispatch_tables,
     .describe_chunk = moe_dispatch_describe_chunk,

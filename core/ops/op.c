@@ -97,6 +97,8 @@ const char *const op_overflows[2] = {"end", "drop"};
 
 const char *const op_counts[2] = {"plan", "launch"};
 
+const char *const op_launches[2] = {"whole", "halves"};
+
 static void op_set_choice(struct mk_problem *q, size_t offset, int is)
 {
     uint64_t number = is != 0;
@@ -134,6 +136,22 @@ void op_set_logical(struct mk_problem *q, uint64_t logical)
 {
     if (op_has_limit(q->op))
         memcpy((char *)q + op_of(q->op)->limit->logical, &logical, sizeof logical);
+}
+
+int op_halves(const struct mk_problem *q)
+{
+    return op_has_halves(q->op) && op_number_at(q, op_of(q->op)->limit->halves) != 0;
+}
+
+void op_set_halves(struct mk_problem *q, int halves)
+{
+    if (op_has_halves(q->op))
+        op_set_choice(q, op_of(q->op)->limit->halves, halves);
+}
+
+int op_has_halves(enum mk_op op)
+{
+    return op_of(op) && op_of(op)->halves;
 }
 
 int op_has_limit(enum mk_op op)

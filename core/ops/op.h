@@ -54,6 +54,7 @@ struct op_limit {
     /* of a uint64_t: how many experts ids name, each of which a map places (moe_map.h); 0: ids name
      * what ranks hold */
     size_t logical;
+    size_t halves; /* of a uint64_t: 1: launches have two halves, of operators that can have them */
 };
 
 /* For what a default is wanted: a run on the host executor (small, so that a test has many tiles
@@ -226,6 +227,7 @@ struct op_descriptor {
     uint8_t b_columns;    /* 1: mk_problem.b_columns means something */
     uint8_t back_fp8;     /* 1: mk_problem.back_fp8 means something */
     uint8_t epilogue;     /* bits that mk_problem.epilogue may have */
+    uint8_t halves;       /* 1: its launches may have two halves (core/halves.h) */
     uint8_t sums;         /* 1: it adds, so mk_problem.deterministic says how */
     /* Why its results have no bits that are the same everywhere (MK_EVERYWHERE), the end of a
      * sentence. NULL: they have, where they are asked for */
@@ -334,12 +336,16 @@ int op_counted(const struct mk_problem *problem);
 void op_set_counted(struct mk_problem *problem, int counted);
 uint64_t op_logical(const struct mk_problem *problem);
 void op_set_logical(struct mk_problem *problem, uint64_t logical);
+int op_halves(const struct mk_problem *problem); /* of operators that have none: 0 */
+void op_set_halves(struct mk_problem *problem, int halves);
 
 extern const char *const op_overflows[2]; /* by op_drops: "end", "drop" */
 extern const char *const op_counts[2];    /* by op_counted: "plan", "launch" */
+extern const char *const op_launches[2];  /* by op_halves: "whole", "halves" */
 
-/* Whether it has one. */
+/* Whether it has one; and whether its launches may have halves. */
 int op_has_limit(enum mk_op op);
+int op_has_halves(enum mk_op op);
 
 /* What the i-th number must divide by: a multiple of its `multiple`, and of its formula. 1:
  * nothing.

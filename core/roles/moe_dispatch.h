@@ -241,25 +241,42 @@ MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
     }
 }
 
-/* The tables, step by step, but for what others make of the last. Tokens may go to the ranks of the
- * node then. */
-MK_ROLE int moe_make_tables(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+/* Where this rank's own tokens go. */
+MK_ROLE int moe_place_own(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    return moe_check_tokens(p, cta) || moe_keep_ids(p, cta) ||
+           moe_make_all(p, cta, MK_ROUTE_COUNT, p->flag_counted, 1) ||
+           moe_make_all(p, cta, MK_ROUTE_PLACE, p->flag_placed, 0);
+}
+
+/* With several nodes: what this rail's ranks say, once all have, is for this rank to tell. */
+MK_ROLE int moe_take_railed(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
-    if (moe_check_tokens(p, cta) || moe_keep_ids(p, cta) ||
-        moe_make_all(p, cta, MK_ROUTE_COUNT, p->flag_counted, 1) ||
-        moe_make_all(p, cta, MK_ROUTE_PLACE, p->flag_placed, 0))
-        return 1;
-    if (t->nodes > 1 && (moe_await_others(cta, moe_railed_flag(p, 0), t->nodes,
-                                          mk_node_of(t, t->rank), cta->epoch, MK_CAUSE_NETWORK) ||
-                         moe_make_all(p, cta, MK_ROUTE_RELAY, p->flag_relayed, 0)))
-        return 1;
-    moe_tell(p, cta);
+    return t->nodes > 1 &&
+           (moe_await_others(cta, moe_railed_flag(p, 0), t->nodes, mk_node_of(t, t->rank),
+                             cta->epoch, MK_CAUSE_NETWORK) ||
+            moe_make_all(p, cta, MK_ROUTE_RELAY, p->flag_relayed, 0));
+}
+
+/* What comes here, once the node's ranks have told it, but for what others make of the last step. */
+MK_ROLE int moe_lay_out(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const struct mk_topo *t = &p->topo;
     if (moe_await_others(cta, moe_told_flag(p, 0), t->gpus, mk_local_of(t, t->rank),
                          cta->epoch * moe_told_shares(p), MK_CAUSE_DATA))
         return 1;
     moe_make(p, cta, MK_ROUTE_LAY_OUT, p->layers, p->flag_routed);
     return 0;
+}
+
+/* The tables, step by step. Tokens may go to the ranks of the node then. */
+MK_ROLE int moe_make_tables(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    if (moe_place_own(p, cta) || moe_take_railed(p, cta))
+        return 1;
+    moe_tell(p, cta);
+    return moe_lay_out(p, cta);
 }
 
 /* Chunk `chunk` of `count` rows of `rank`'s tokens, which begin at `source` of `space`. */
@@ -451,17 +468,18 @@ MK_ROLE int moe_say(const struct moe_dispatch_plan *p, struct mk_cta *cta)
     return 0;
 }
 
-MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+/* The tokens that have an expert on another node, to it; as many as have room there, where there are
+ * more and the launch is to end. */
+MK_ROLE int moe_put_tokens(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
     uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), others = cta->index;
     struct mk_chunk c;
-    if (moe_say(p, cta) || moe_await_routed(p, cta))
-        return 1;
     struct mk_route r = moe_route(p, cta->epoch);
     for (uint32_t distance = 1; distance < t->nodes; distance++) {
         uint32_t to = (node + t->nodes - distance) % t->nodes,
-                 count = mk_cta_load(cta, r.sent_count + to * 4);
+                 all = mk_cta_load(cta, r.sent_count + to * 4),
+                 count = all < r.relay_room ? all : r.relay_room;
         for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
             if (!moe_takes(cta, &others))
                 continue;
@@ -481,7 +499,13 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
                 return 1;
         }
     }
-    return mk_cta_drain(cta);
+    return 0;
+}
+
+MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    return moe_say(p, cta) || moe_await_routed(p, cta) || moe_put_tokens(p, cta) ||
+           mk_cta_drain(cta);
 }
 
 /* Tokens of a rank that lie here, or come. */

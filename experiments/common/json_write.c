@@ -88,6 +88,8 @@ void json_problem(FILE *f, const struct mk_problem *q)
         json_write_numbers(f, "logical", (uint64_t[]){op_logical(q)}, 1);
     if (op_drops(q))
         json_text(f, "overflow", op_overflows[1]);
+    if (op_halves(q))
+        json_text(f, "launch", op_launches[1]);
     if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
     if (op->fp8 || op->fp16)

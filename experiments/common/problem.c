@@ -145,6 +145,12 @@ static const struct {
       "capacity / ranks, in the order of tokens and places, so that nothing can overflow, "
       "and other places count as none. Default end",
       .words = op_overflows, .word_count = 2}},
+    {op_has_halves,
+     {"launch", OPTION_WORD, AT(halves), "whole|halves",
+      "halves: a launch is two kernels, one that sends and one that takes what has come, between "
+      "which a program can compute on all SMs (mk_launch_begin); here one follows the other. "
+      "Default whole",
+      .words = op_launches, .word_count = 2}},
     {op_has_limit,
      {"replicas", OPTION_NUMBERS, AT(replicas), "N",
       "of the experts that ranks hold N are copies: tokens name E - N experts, of "
@@ -428,6 +434,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     q->attention.contiguous = o->contiguous;
     op_set_limit(q, o->limit);
     op_set_drops(q, o->drops);
+    op_set_halves(q, o->halves);
     if (o->replicas && o->replicas < q->moe.experts)
         op_set_logical(q, q->moe.experts - o->replicas);
     q->b_transposed = o->layout;

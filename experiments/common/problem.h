@@ -15,6 +15,7 @@ struct problem_options {
     uint64_t sms;                    /* that the plan may have; 0: all */
     uint64_t limit;                  /* struct op_limit; 0: choose */
     int drops;                       /* what has no room (op_overflows) */
+    int halves;                      /* op_launches */
     uint64_t replicas;               /* of a MoE's experts, that are copies of others */
     int engine;                      /* enum mk_engine */
 };

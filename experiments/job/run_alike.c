@@ -28,6 +28,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--split", o->ask.contiguous != 0, AGREE_OPAQUE},
         {"--capacity", o->ask.limit, AGREE_NUMBER},
         {"--overflow", (uint64_t)o->ask.drops, AGREE_OPAQUE},
+        {"--launch", (uint64_t)o->ask.halves, AGREE_OPAQUE},
         {"--replicas", o->ask.replicas, AGREE_NUMBER},
         {"--tokens-now", agree_hash(o->tokens_now ? o->tokens_now : ""), AGREE_OPAQUE},
         {"--routing", (uint64_t)o->routing, AGREE_OPAQUE},

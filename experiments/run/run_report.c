@@ -130,7 +130,8 @@ int run_print(const struct run_summary *s)
     fprintf(out, "; chunks of %u rows, ", q->tuning.chunk_rows);
     if (q->tuning.slices > 1)
         fprintf(out, "%u slices, ", q->tuning.slices);
-    fprintf(out, "%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
+    fprintf(out, "%u piece%s%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "",
+            op_halves(q) ? "; each launch in halves" : "");
     if (*s->job->plan.tuned)
         fprintf(out, "tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
     run_report_print_speed(out, s, flop, nvlink + network);

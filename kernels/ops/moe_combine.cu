@@ -2,11 +2,11 @@
 #define CTA_LANES_AHEAD 4
 #define SUMS_PLAIN 1
 #define SUMS_STAGED 1
-#include "kernels/ops/move.cuh"
+#include "kernels/ops/halves.cuh"
 
 #include "kernels/cta_rows.cuh"
 #include "kernels/cta_sums.cuh"
 
-#include "core/roles/moe_combine.h"
+#include "core/roles/moe_combine_halves.h"
 
-GPU_ROUTER(moe_combine, true)
+GPU_ROUTER_HALVES(moe_combine, true)

@@ -2,11 +2,11 @@
  * places. */
 #define CTA_LANES_AHEAD 4
 #define CTA_SHARE_ROWS 1
-#include "kernels/ops/move.cuh"
+#include "kernels/ops/halves.cuh"
 
 #include "kernels/cta_route.cuh"
 #include "kernels/cta_rows.cuh"
 
-#include "core/roles/moe_dispatch.h"
+#include "core/roles/moe_dispatch_halves.h"
 
-GPU_ROUTER(moe_dispatch, false)
+GPU_ROUTER_HALVES(moe_dispatch, false)

@@ -126,8 +126,7 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
     });
 }
 
-#define GPU_MOVES(name, does_add, does_route)                                                      \
-    GPU_OPERATOR(name)                                                                             \
+#define GPU_MOVER_OF(name, does_add, does_route)                                                   \
     struct name##_mover {                                                                          \
         typedef struct name##_plan plan;                                                           \
         static constexpr bool adds = does_add, routes = does_route;                                \
@@ -135,7 +134,11 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
         {                                                                                          \
             name##_run(p, cta);                                                                    \
         }                                                                                          \
-    };                                                                                             \
+    };
+
+#define GPU_MOVES(name, does_add, does_route)                                                      \
+    GPU_OPERATOR(name)                                                                             \
+    GPU_MOVER_OF(name, does_add, does_route)                                                       \
     int name##_prepare(const struct mk_plan *plan, char *error, size_t error_size)                 \
     {                                                                                              \
         return move_prepare<name##_mover>(plan, error, error_size);                                \

@@ -1,10 +1,10 @@
-/* MoE combine on the host: core/roles/moe_combine.h compiled by gcc, behind struct sim_op. */
+/* MoE combine on the host: core/roles/moe_combine.h and moe_combine_halves.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
-#include "core/roles/moe_combine.h"
+#include "core/roles/moe_combine_halves.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_rows.h"
 
-SIM_ROLES(moe_combine);
+SIM_ROLES_HALVES(moe_combine);
 
 const struct sim_op sim_op_moe_combine = {
     .run = moe_combine_role,

@@ -1,10 +1,10 @@
-/* MoE dispatch on the host: core/roles/moe_dispatch.h compiled by gcc, behind struct sim_op. */
+/* MoE dispatch on the host: core/roles/moe_dispatch.h and moe_dispatch_halves.h compiled by gcc, behind struct sim_op. */
 #include "core/cta.h"
-#include "core/roles/moe_dispatch.h"
+#include "core/roles/moe_dispatch_halves.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_rows.h"
 
-SIM_ROLES(moe_dispatch);
+SIM_ROLES_HALVES(moe_dispatch);
 
 const struct sim_op sim_op_moe_dispatch = {
     .run = moe_dispatch_role,

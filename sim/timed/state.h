@@ -1,6 +1,7 @@
 /* Private to the timed executor: its state, and what its files call of each other. */
 #pragma once
 
+#include "core/halves.h"
 #include "core/pipeline.h"
 #include "sim/clock.h"
 #include "sim/cta.h"
@@ -153,7 +154,8 @@ struct timed_rank {
     struct timed_engine *engines;
     struct timed_line *lines; /* of intra_comm's CTAs, a part of the world's array */
     uint32_t *waiting;        /* [TIMED_BUCKETS] lists of waiting CTAs, by flag */
-    uint32_t event;           /* at which its next launch begins */
+    uint32_t event;           /* at which its next launch begins, or the launch's second half */
+    enum mk_half half;        /* that runs */
     uint32_t running;
     uint32_t taken;    /* tiles handed out so far, if the engine takes tiles in turn */
     uint32_t units;    /* ... and units of the work that follows them */

@@ -54,24 +54,18 @@ int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
 
 /* ---- launches ---- */
 
-static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
+/* The CTAs of a half of a launch, or all. */
+static void world_begin_ctas(struct timed_world *w, struct timed_rank *r, double wait)
 {
-    uint64_t now = w->queue.now;
-    r->launch++;
-    r->rank.epoch = r->launch;
-    r->taken = r->units = 0;
-    r->running = w->per_rank;
-    r->begun = now;
-    r->busy = r->launch == w->config.launches ? 0 : r->busy;
-    timed_ids_place(w, &r->plan, r->launch);
-    if (r->engines)
-        memset(r->engines, 0, r->plan.problem.tuning.split.ctas[MK_COMPUTE] * sizeof *r->engines);
-    double wait = w->machine->launch + (r->launch > 1 ? w->machine->between : 0);
+    r->running = 0;
     for (uint32_t i = 0; i < w->per_rank; i++) {
         struct timed_cta *c = &r->ctas[i];
+        if (r->half != MK_WHOLE && (r->half == MK_END) != (c->cta.role == MK_INTER_REDUCE))
+            continue;
+        r->running++;
         c->cta.epoch = r->launch;
         c->path = r->path;
-        c->at = now;
+        c->at = w->queue.now;
         c->state = TIMED_SLEEPS;
         timed_spend(c, TIMED_LAUNCH, wait * timed_scatter(w));
         timed_cta_start(c);
@@ -79,9 +73,28 @@ static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
     }
 }
 
-/* A rank's event: its launch has ended, or the first may begin. */
+static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
+{
+    r->launch++;
+    r->rank.epoch = r->launch;
+    r->taken = r->units = 0;
+    r->begun = w->queue.now;
+    r->busy = r->launch == w->config.launches ? 0 : r->busy;
+    timed_ids_place(w, &r->plan, r->launch);
+    if (r->engines)
+        memset(r->engines, 0, r->plan.problem.tuning.split.ctas[MK_COMPUTE] * sizeof *r->engines);
+    r->half = op_halves(&r->plan.problem) ? MK_BEGIN : MK_WHOLE;
+    world_begin_ctas(w, r, w->machine->launch + (r->launch > 1 ? w->machine->between : 0));
+}
+
+/* A rank's event: its launch or the first half of it has ended, or the first may begin. */
 static void world_rank_event(struct timed_world *w, struct timed_rank *r)
 {
+    if (r->half == MK_BEGIN) {
+        r->half = MK_END;
+        world_begin_ctas(w, r, w->machine->launch + w->machine->between);
+        return;
+    }
     if (r->launch < w->config.launches)
         world_begin_launch(w, r);
     else

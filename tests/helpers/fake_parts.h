@@ -57,7 +57,7 @@ static int fake_unplan(struct mk_comm *comm, struct mk_plan *plan)
     return 0;
 }
 
-static int fake_launch(struct mk_comm *comm, struct mk_plan *plan,
+static int fake_launch(struct mk_comm *comm, struct mk_plan *plan, enum mk_half half,
                        void *const arguments[MK_SPACES - 1], void *stream)
 {
     fake_note('l');

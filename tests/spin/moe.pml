@@ -7,6 +7,9 @@
  *   tokens   packed, put to rank 1, where one flag counts them over all launches; one buffer of everything
  *   sums     with -D RETURNS (moe_ffn): put back by rank 1, each with a flag that is set to the epoch; one buffer; not drained
  *
+ *            With -D HALVES (moe_dispatch in two halves) put as soon as a rank has told, to two buffers by epoch & 1, each
+ *            with a flag that is set to the epoch; a launch drains what the one before has put, before it puts anything
+ *
  * A content is the epoch that it came from. A put is under way as long as can be, into later launches too, in any order among
  * all others, as over SRD; it reads its source when it lands, data and flag at once (that data comes before its flag is
  * flags.pml's matter).
@@ -15,7 +18,7 @@
  * launch; every launch of every rank ends.
  *
  * -D of one of these breaks it: NO_DRAIN (of ids and tokens) ONE_IDS_BUFFER MOVES_BEFORE_IDS ROUTES_WITHOUT_ONE
- * ROWS_NOT_AWAITED ONE_ROW_TOO_FEW; with RETURNS: SUMS_NOT_AWAITED EPOCH_REUSED SUM_NOT_SENT */
+ * ROWS_NOT_AWAITED ONE_ROW_TOO_FEW; with HALVES: NO_DRAIN ONE_ROW_BUFFER ROUTES_WITHOUT_ONE; with RETURNS: SUMS_NOT_AWAITED EPOCH_REUSED SUM_NOT_SENT */
 
 #ifndef EPOCHS
 #define EPOCHS 4
@@ -34,8 +37,8 @@
 
 byte ids[RANKS * RANKS * 2], flag[RANKS * RANKS];
 byte ids_out[RANKS * RANKS]; /* [from, to]: a bit for each launch whose put is under way */
-byte packed[RANKS], tokens_out[RANKS], rows[RANKS]; /* rows: on HOME, by source */
-byte counted, wanted;                               /* on HOME */
+byte packed[RANKS], tokens_out[RANKS], rows[RANKS * 2]; /* rows: on HOME, by source */
+byte counted, wanted, row_flag[RANKS];                  /* on HOME; the last with HALVES */
 byte sums[RANKS], sums_out[RANKS];                  /* on HOME, by where they go */
 byte whole[RANKS], whole_flag[RANKS];
 bool names[RANKS * (EPOCHS + 1)]; /* a rank has a token for HOME in a launch */
@@ -49,11 +52,30 @@ bool names[RANKS * (EPOCHS + 1)]; /* a rank has a token for HOME in a launch */
 #endif
 #define IDS_ARE_RIGHT(rank, epoch)                                                                                     \
     (IDS(rank, 0, epoch) == epoch && IDS(rank, 1, epoch) == epoch && IDS(rank, 2, epoch) == epoch)
-#ifdef MOVES_BEFORE_IDS
+#if defined(MOVES_BEFORE_IDS) || defined(HALVES)
 #define MAY_MOVE told
 #else
 #define MAY_MOVE routed
 #endif
+#define HAS_MOVED(rank, epoch) (moved || rank == HOME || !NAMES(rank, epoch))
+#ifdef HALVES /* the first half is over, and HOME's second takes rows; the next first half drains */
+#define MAY_TELL(rank) DRAINED(rank)
+#define MAY_ROUTE(rank, epoch) HAS_MOVED(rank, epoch)
+#define MAY_END(rank) true
+#else
+#define MAY_TELL(rank) true
+#define MAY_ROUTE(rank, epoch) true
+#define MAY_END(rank) DRAINED(rank)
+#endif
+#if defined(HALVES) && !defined(ONE_ROW_BUFFER)
+#define ROW(from, epoch) rows[(from) * 2 + ((epoch) & 1)]
+#else
+#define ROW(from, epoch) rows[(from) * 2]
+#endif
+#ifdef HALVES
+#define ROW_IS_HERE(from) (row_flag[from] >= epoch || !NAMES(from, epoch))
+#define ROWS_ARE_HERE (ROW_IS_HERE(0) && ROW_IS_HERE(2))
+#else
 #ifdef ROWS_NOT_AWAITED
 #define ROWS_ARE_HERE true
 #else
@@ -61,6 +83,7 @@ bool names[RANKS * (EPOCHS + 1)]; /* a rank has a token for HOME in a launch */
 #define ROWS_ARE_HERE (counted + 1 >= wanted)
 #else
 #define ROWS_ARE_HERE (counted >= wanted)
+#endif
 #endif
 #endif
 #ifdef SUMS_NOT_AWAITED
@@ -89,7 +112,7 @@ inline answer(from)
 {
     if
     :: NAMES(from, epoch) ->
-        assert(rows[from] == epoch);
+        assert(ROW(from, epoch) == epoch);
 #ifdef RETURNS
         sums[from] = epoch;
 #ifdef SUM_NOT_SENT
@@ -112,14 +135,14 @@ proctype launches(byte rank)
     bool told, routed, moved, added, got;
     do
     :: atomic {
-            !told ->
+            !told && MAY_TELL(rank) ->
             IDS(rank, rank, epoch) = epoch;
             ids_out[rank * RANKS + (rank + 1) % RANKS] = ids_out[rank * RANKS + (rank + 1) % RANKS] | BIT(epoch);
             ids_out[rank * RANKS + (rank + 2) % RANKS] = ids_out[rank * RANKS + (rank + 2) % RANKS] | BIT(epoch);
             told = true
         }
     :: atomic {
-            told && !routed && HAS_IDS(rank, epoch) ->
+            told && !routed && MAY_ROUTE(rank, epoch) && HAS_IDS(rank, epoch) ->
             assert(IDS_ARE_RIGHT(rank, epoch));
             if
             :: rank == HOME -> wanted = wanted + NAMES(0, epoch) + NAMES(2, epoch)
@@ -145,8 +168,8 @@ proctype launches(byte rank)
             got = true
         }
     :: atomic {
-            routed && (moved || rank == HOME || !NAMES(rank, epoch)) && (added || rank != HOME) &&
-            (got || !GETS(rank, epoch)) && DRAINED(rank) ->
+            routed && HAS_MOVED(rank, epoch) && (added || rank != HOME) &&
+            (got || !GETS(rank, epoch)) && MAY_END(rank) ->
             assert(IDS_ARE_RIGHT(rank, epoch));
             told = false;
             routed = false;
@@ -174,7 +197,8 @@ proctype launches(byte rank)
     atomic {                                                                                                           \
         tokens_out[from] & BIT(epoch) ->                                                                               \
         tokens_out[from] = tokens_out[from] & ~BIT(epoch);                                                             \
-        rows[from] = packed[from];                                                                                     \
+        ROW(from, epoch) = packed[from];                                                                               \
+        row_flag[from] = (row_flag[from] > epoch -> row_flag[from] : epoch);                                           \
         counted++                                                                                                      \
     }
 #define LAND_SUM(epoch)                                                                                                \

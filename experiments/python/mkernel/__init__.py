@@ -8,7 +8,7 @@
 """
 from ._library import VERSION as __version__
 from ._library import Error, Refused
-from ._communicator import Communicator, Plan, default, init
+from ._communicator import Begun, Communicator, Plan, default, init
 from ._experts import ExpertMap
 from ._frames import frame
 from . import _shapes, operators
@@ -17,7 +17,7 @@ from .operators import balance_experts, ring_attention_rows, ring_attention_shar
 globals().update((name, getattr(operators, name)) for name in _shapes.FUNCTIONS)
 
 __all__ = [
-    "Communicator", "Error", "ExpertMap", "Plan", "Refused", "balance_experts", "compile_pass", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_checkpoint",
+    "Begun", "Communicator", "Error", "ExpertMap", "Plan", "Refused", "balance_experts", "compile_pass", "default", "empty", "frame", "from_bf16", "full_state_dict", "init", "load_checkpoint",
     "load_full_state_dict", "operators", "parallel_mode", "parallelize", "quantize", "ring_attention_rows", "ring_attention_shard", "save_checkpoint", "to_bf16", "trace",
     *_shapes.FUNCTIONS,
 ]

@@ -15,7 +15,7 @@ from typing import Optional, Sequence, Union
 
 from . import _experts, _library, _shapes
 from ._library import Error, Refused, library
-from ._plan import Plan, Ready
+from ._plan import Begun, Plan, Ready
 
 _communicators = {}  # handle -> Communicator, while it is open
 _default: Optional["Communicator"] = None
@@ -102,7 +102,7 @@ class Communicator:
     # ---- launches ----
 
     def launch(self, op: str, inputs: Sequence, outputs: Optional[Sequence] = None, causal: bool = False,
-               deterministic: bool = False, options: str = "") -> tuple:
+               deterministic: bool = False, options: str = "", _function=None) -> tuple:
         """One launch of any operator, by name: what `mkernel.ag_gemm` and its like call. Collective. Autograd does not see it.
 
         inputs: arrays in the order of the operator's own function.
@@ -134,12 +134,34 @@ class Communicator:
                 stream = self._order_streams()
                 if not plan._captured and arrays.is_capturing():
                     plan._captured = True
+            if _function is not None:
+                return _function(plan, arguments, ready.count, stream, inputs, outputs)
             result = library.mk_launch(plan._address, arguments, ready.count, stream)
             if not result and self._host:
                 result = library.mk_wait(self._address)
             if result:
                 self._fail(result)
         return outputs
+
+    def begin(self, op: str, inputs: Sequence, outputs: Optional[Sequence] = None, options: str = "", number: int = 1, alone: bool = False) -> Begun:
+        """The first half of a launch, of operators that have halves: what `begin=` of `mkernel.moe_dispatch` calls. Launches of different numbers, each
+        of a plan of its own, can be under way at once. Returns what ends it; alone: its one output is not in a tuple."""
+        return self.launch(op, inputs, outputs, options=f"{options} launch=halves begin={int(number)}",
+                           _function=lambda *launch: self._begin(*launch, alone))
+
+    def _begin(self, plan, arguments, count, stream, inputs, outputs, alone):
+        self._raise(library.mk_launch_begin(plan._address, arguments, count, stream))
+        plan._begun = True
+        return Begun(plan, inputs, outputs, alone)
+
+    def _end(self, plan, outputs):
+        with self._lock:
+            self._check()
+            self._raise(library.mk_launch_end(plan._address, None if self._host else self._order_streams()))
+            plan._begun = False
+            if self._host:
+                self._raise(library.mk_wait(self._address))
+            self._arrays.wrote(outputs)
 
     def ready(self, of: _shapes.Operator, inputs, outputs=None, causal=False, deterministic=False, options="") -> Ready:
         """The plan for such inputs, made where there is none yet (then collective). Such arrays have been checked."""
@@ -184,7 +206,8 @@ class Communicator:
             names = " and ".join(of.inputs[i][0] for i in of.matrices)
             raise Refused(f"{of.name}: FP8 is multiplied along K, so {names} must lie [N, K] in memory, as w.t() of a contiguous w does: b.mT.contiguous().mT")
         direct = all(swap and i in of.matrices or arrays.is_contiguous(x) for i, x in enumerate(inputs))
-        plan, arguments = self._plan(of, problem, swap, offset, causal, deterministic, options)
+        number, options = _begin_number(options)
+        plan, arguments = self._plan(of, problem, swap, offset, causal, deterministic, options, number)
         rows = library.mk_moe_rows(plan._address)
         for (name, _, _), formula, x in zip(of.inputs, of.formulas, inputs):
             if formula.startswith("rows,") and x.shape[0] != rows:
@@ -251,9 +274,9 @@ class Communicator:
 
     # ---- plans ----
 
-    def _plan(self, of, problem, swap, offset, causal, deterministic, options):
-        """The plan, and room for the arguments of its launches."""
-        key = (of.name, of.settings, problem.shape, swap, offset, causal, deterministic, options)
+    def _plan(self, of, problem, swap, offset, causal, deterministic, options, number=None):
+        """The plan, and room for the arguments of its launches; of launches in halves that of this number."""
+        key = (of.name, of.settings, problem.shape, swap, offset, causal, deterministic, options, number)
         if key in self._plans:
             return self._plans[key]
         if not self._host:
@@ -302,7 +325,7 @@ class Communicator:
     def _drop_oldest(self) -> bool:
         """Gives the plan back that was used longest ago: all ranks launch alike, so it is the same on all. False: there
         is none that may go."""
-        free = [key for key, (plan, _) in self._plans.items() if not plan._captured]
+        free = [key for key, (plan, _) in self._plans.items() if not plan._captured and not plan._begun]
         if not free or self._tracing:
             return False
         oldest = min(free, key=lambda key: self._plans[key][0]._used)
@@ -416,6 +439,13 @@ class _Lent:
 
 def _sentence(address) -> str:
     return (library.mk_error(address) or b"").decode(errors="replace")
+
+
+def _begin_number(options: str):
+    """The number that "begin=N" among the options says, or None, and the other options, which are the plan's."""
+    words = options.split()
+    said = [word for word in words if word.startswith("begin=")]
+    return (int(said[-1][6:]) if said else None), " ".join(word for word in words if word not in said)
 
 
 def _are_swapped(arrays, matrices) -> bool:

@@ -71,6 +71,8 @@ FUNCTIONS = {
     "mk_moe_balance": (_INT, [_POINTER, _U32, _U32, _U32, _U32, _U32, _POINTER]),
     "mk_ring_attention_rows": (_INT, [_U64, _U32, _U32, _INT, _INT, _POINTER, _POINTER]),
     "mk_launch": (_INT, [_POINTER, _POINTER, _U32, _POINTER]),
+    "mk_launch_begin": (_INT, [_POINTER, _POINTER, _U32, _POINTER]),
+    "mk_launch_end": (_INT, [_POINTER, _POINTER]),
     "mk_wait": (_INT, [_POINTER]),
     "mk_quantize": (_INT, [_U32, _U32, _U32, _POINTER, _U64, _U64, _POINTER, _POINTER, _U64, _POINTER]),
     "mk_trace_begin": (_INT, [_POINTER]),

@@ -16,6 +16,7 @@ class Plan:
         self.shape: tuple = shape  # numbers of the global problem, in the order of `mkernel run --shape`
         self._used = 0  # when it was last launched, as its communicator counts
         self._captured = False  # a CUDA graph may have a launch of it
+        self._begun = False  # a launch of it has begun and not ended
         self._map = None  # the ExpertMap that was told last
 
     def _ask(self, function, *more):
@@ -64,6 +65,23 @@ class Plan:
     def __repr__(self):
         choices = "dropped" if self._address is None or self._comm.closed else self.options
         return f"<mkernel.Plan {self.op} {','.join(map(str, self.shape))} {choices}>"
+
+
+class Begun:
+    """A launch whose first half is on the stream: what is sent is under way, and no SM is held. `end` launches the second half."""
+
+    def __init__(self, plan, inputs, outputs, alone: bool):
+        self._plan, self._inputs, self._outputs, self._alone = plan, inputs, outputs, alone
+
+    def end(self):
+        """Launches the second half, on the current stream, and returns what the operator does. Collective, once; inputs must be as they were."""
+        if self._inputs is None:
+            raise Refused(f"this launch of {self._plan.op} has been ended")
+        self._plan._comm._end(self._plan, self._outputs)
+        self._inputs = None
+        return self._outputs[0] if self._alone else tuple(self._outputs)
+
+    __call__ = end  # a hook, as DeepEP's
 
 
 class Ready(NamedTuple):

@@ -233,14 +233,29 @@ def _autocast(op, inputs):
     return tuple(x.to(to) if i in _FACTORS[op] and is_array(x) and x.dtype in (torch.float32, torch.float16, torch.bfloat16) else x for i, x in enumerate(inputs))
 
 
-def launch(comm, op, inputs, outputs, causal, deterministic, options):
-    """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
-    deterministic = int(deterministic)
+def _converted(op, inputs):
+    """As autocast has them, and whole numbers in 32 bits."""
     if torch._C._is_any_autocast_enabled():
         inputs = _autocast(op, inputs)
     for i in _INTEGERS[op]:
         if getattr(inputs[i], "dtype", None) is torch.int64:
             inputs = (*inputs[:i], inputs[i].to(torch.int32), *inputs[i + 1 :])
+    return inputs
+
+
+def to_begin(op, inputs):
+    """The inputs of a launch in halves."""
+    if torch.compiler.is_compiling():
+        raise Refused(f"{op}: begin= in compiled code: call it outside, or keep torch.compile from it (torch.compiler.disable)")
+    if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs):
+        raise Refused(f"{op}: begin= has no gradient: call it under torch.no_grad(), or without begin=")
+    return _converted(op, inputs)
+
+
+def launch(comm, op, inputs, outputs, causal, deterministic, options):
+    """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
+    deterministic = int(deterministic)
+    inputs = _converted(op, inputs)
     if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and not _is_profiled():
         grad, wanted = torch.is_grad_enabled(), False
         for x in inputs:
@@ -252,7 +267,7 @@ def launch(comm, op, inputs, outputs, causal, deterministic, options):
             if not wanted:
                 made = (_communicator.default() if comm is None else comm).launch(op, inputs, outputs, causal, deterministic, options)
                 if outputs is not None:
-                    _written(outputs)
+                    wrote(outputs)
                 return made
             if outputs is None and _with_gradient[op]:
                 return (_with_gradient[op](*inputs, causal, deterministic, options, _handle_of(comm)),)
@@ -276,7 +291,7 @@ def _run(comm, of, inputs, outputs, *flags):
         return comm.launch(of.name, inputs, outputs, *flags)
 
 
-def _written(outputs) -> None:
+def wrote(outputs) -> None:
     """Tells autograd, which may have kept one of them for a backward."""
     for x in outputs:
         if not x.is_inference():
@@ -335,7 +350,7 @@ def _define(of: _shapes.Operator) -> None:
         *flags_of, handle = _filled(arguments, inputs + outputs)[inputs + outputs :]
         results = arguments[inputs : inputs + outputs]
         _run(_of_handle(handle), of, arguments[:inputs], results, *flags_of)
-        _written(results)
+        wrote(results)
 
     def problem(comm, arguments):
         return _shapes.problem_of(_shapes.typed(of, sys.modules[__name__], arguments), comm.world, [x.shape for x in arguments[:inputs]],

@@ -284,6 +284,12 @@ def balance_experts(loads, experts: int, *, copies=None, ranks=None, nodes=None,
     return _experts.balance(loads, int(experts), 1 if nodes is None else int(nodes), int(ranks), copies)
 
 
+def _begin(comm, op, inputs, outputs, number, options, alone=False):
+    if tensors is not None and tensors.is_array(inputs[0]):
+        inputs = tensors.to_begin(op, inputs)
+    return (_communicator.default() if comm is None else comm).begin(op, inputs, outputs, options, number, alone)
+
+
 def _counted(op, inputs, count):
     """The operator and its inputs; with a count, of the plan that reads one."""
     return (op, inputs) if count is None else (op + "_counted", (*inputs, count.reshape(1) if getattr(count, "ndim", 1) == 0 else count))
@@ -324,7 +330,7 @@ def moe_dispatch_gemm_fp8(x, b, ids, b_scales, *, out=None, rows=None, count=Non
     return tuple(_launch(comm, *_counted("moe_dispatch_gemm_fp8", (x, b, ids, b_scales), count), _written(out, rows), options=_roomy(options, capacity, expert_map)))
 
 
-def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
+def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, capacity: int = 0, expert_map=None, begin: int = 0, options: str = "", comm=None):
     """This rank's tokens to the ranks of their experts, for those who compute there by themselves.
 
     x: [T, H] bf16. ids: [T, K], as in moe_dispatch_gemm. experts: E, of all ranks; each has E/W.
@@ -332,18 +338,30 @@ def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, cap
          room is enough for any ids. Rows between experts are not written.
     counts: [E/W, 2] int32 (numpy: uint32): first row, a multiple of 128 (on the CPU: 32), and number of rows of each expert. Both or neither.
     count: as in moe_dispatch_gemm.
+    begin: True, or a number: only the first half of the launch, which sends and waits for no other rank. Returns a Begun, whose end() launches the second half,
+           which takes what has come, and returns (out, counts). Between them the stream's kernels have all SMs, while tokens travel. x and ids may not be
+           changed before. Launches of different numbers can be under way at once, and other operators between. Has no gradient, and is not compiled.
     Returns (out, counts), the same bits on every run.
     """
-    return tuple(_launch(comm, *_counted("moe_dispatch", (x, ids), count), _written(out, counts), options=f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip()))
+    return _whole_or_begun(comm, "moe_dispatch", (x, ids), count, _written(out, counts), begin, f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip())
 
 
-def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
+def _whole_or_begun(comm, op, inputs, count, outputs, begin, options, alone=False):
+    op, inputs = _counted(op, inputs, count)
+    if begin:
+        return _begin(comm, op, inputs, outputs, int(begin), options, alone)
+    made = _launch(comm, op, inputs, outputs, options=options)
+    return made[0] if alone else tuple(made)
+
+
+def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None, count=None, capacity: int = 0, expert_map=None, begin: int = 0, options: str = "", comm=None):
     """moe_dispatch of FP8: x is [T, record] uint8, tokens of `hidden` elements with their scales, mkernel.quantize(tokens, "records"); hidden is a
     multiple of 16. out: [room, record] uint8; a row is a record."""
-    return tuple(_launch(comm, *_counted("moe_dispatch_fp8", (x, ids), count), _written(out, counts), options=f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity, expert_map)}".strip()))
+    return _whole_or_begun(comm, "moe_dispatch_fp8", (x, ids), count, _written(out, counts), begin,
+                           f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity, expert_map)}".strip())
 
 
-def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
+def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capacity: int = 0, expert_map=None, begin: int = 0, options: str = "", comm=None):
     """Y = for each token the sum over its K experts of weight * row: what experts have made of moe_dispatch's rows, back where tokens are from.
 
     rows: [room, H] bf16, row by row what this rank's experts have made of the rows that moe_dispatch gave for the same ids and experts.
@@ -351,8 +369,9 @@ def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capac
     out: [T, H] bf16. Returns it, the same bits on every run. A token without experts gets zeros. Rows of no token are not read. Sums are fp32;
          what is sent between ranks is rounded to bf16.
     count: as dispatch had it: rows of out behind it are not written.
+    begin: as in moe_dispatch; end() returns out. The first half sends, and waits for the other ranks to have begun theirs.
     """
-    return _launch(comm, *_counted("moe_combine", (rows, ids, weights), count), _written(out), options=f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip())[0]
+    return _whole_or_begun(comm, "moe_combine", (rows, ids, weights), count, _written(out), begin, f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip(), alone=True)
 
 
 def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
