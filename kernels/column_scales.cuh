@@ -11,6 +11,10 @@ struct column_scales {
     uint32_t columns, up;
 };
 
+enum {
+    COLUMN_SCALES_AHEAD = 8
+}; /* pairs that a thread loads at once: one by one each waits for L2 */
+
 /* Sums [begin, end), whose first column is `first` of those that `scales` begins with; columns: of
  * these that there are. */
 template <int begin, int end, int count>
@@ -20,16 +24,27 @@ PTX_FN void column_scale(const float *scales, float (&sum)[count], uint32_t firs
     const uint32_t column = first + ptx_opaque(threadIdx.x) % 4 * 2;
     const int32_t left = (int32_t)(columns - column);
     scales += column;
+    constexpr int all = (end - begin) / 4,
+                  ahead = all < COLUMN_SCALES_AHEAD ? all : COLUMN_SCALES_AHEAD;
 #pragma unroll
-    for (int j = 0; j < (end - begin) / 4; j++) {
-        float *const d = sum + begin + j * 4;
-        if (j * 8 >= left)
+    for (int from = 0; from < all; from += ahead) {
+        float low[ahead], high[ahead];
+        if (from * 8 >= left)
             break;
-        const float low = scales[j * 8], high = scales[j * 8 + 1];
-        d[0] *= low;
-        d[1] *= high;
-        d[2] *= low;
-        d[3] *= high;
+#pragma unroll
+        for (int j = 0; j < ahead; j++) {
+            const bool is = from + j < all && (from + j) * 8 < left;
+            low[j] = is ? scales[(from + j) * 8] : 0;
+            high[j] = is ? scales[(from + j) * 8 + 1] : 0;
+        }
+#pragma unroll
+        for (int j = 0; j < ahead && from + j < all; j++) {
+            float *const d = sum + begin + (from + j) * 4;
+            d[0] *= low[j];
+            d[1] *= high[j];
+            d[2] *= low[j];
+            d[3] *= high[j];
+        }
     }
 }
 
