@@ -594,7 +594,7 @@ def refusals():
     assert e.errno == 22 and isinstance(e, ValueError) and isinstance(e, mkernel.Error)
     refuses("'tyle=1' is no option of a plan", mkernel.ag_gemm, a, b, options="tyle=1")
     ids = numpy.zeros((32, 2), numpy.uint32)
-    refuses("besides them sms, engine, dtype, overflow, tokens, capacity, logical", mkernel.moe_dispatch, a, ids, experts=4, options="tyle=1")
+    refuses("besides them sms, engine, dtype, overflow, tokens, launch, capacity, logical", mkernel.moe_dispatch, a, ids, experts=4, options="tyle=1")
     refuses("experts=four: it is a number, as in experts=64", comm.launch, "moe_dispatch", (a, ids), options="experts=four")
     refuses("open the communicator with heap_bytes of at least", mkernel.all_gather, numpy.zeros((4096, 512), numpy.uint16))
     refuses("each dimension is 1 at least", mkernel.empty, (0, 8))
