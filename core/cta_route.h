@@ -297,7 +297,7 @@ struct mk_route_rows {
     uint32_t rows, node_begin, node_end, rank_begin, rank_end;
 };
 
-/* Tiles of `rows` rows. In 32 bits, all of which a plan's row numbers have: on a GPU, where every
+/* Whole tiles of `rows` rows; then all. In 32 bits, all of which a plan's row numbers have: on a GPU, where every
  * launch makes tables, a division of 64 bits takes some hundred steps. */
 MK_PURE uint32_t mk_route_whole_tiles(const struct mk_route *r, uint32_t rows)
 {

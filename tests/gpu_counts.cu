@@ -5,6 +5,7 @@
  * is room for end the launch on both ranks.
  *
  *   gpu_counts check        needs two Hopper GPUs */
+#include "tests/helpers/gpu_numbers.cuh"
 #include "tests/helpers/gpu_pair.cuh"
 
 enum { TOKENS = 75, EXPERTS = 16, K = 4, REPLAYS = 200, ARGUMENTS = 8, NONE = -1 };
@@ -30,27 +31,6 @@ struct operands {
     uint32_t count, ids, table, made; /* which; table, made: NONE where there is none */
     int is_y;                         /* `made` is rows of tokens, not of experts */
 };
-
-static uint32_t random_below(uint64_t *state, uint32_t most)
-{
-    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(*state >> 33) % most;
-}
-
-/* Device memory with numbers around 0, of bf16 or fp32. */
-static void *device_numbers(uint64_t bytes, int wide, uint64_t seed)
-{
-    void *memory = NULL;
-    uint32_t *host = (uint32_t *)malloc(bytes);
-    for (uint64_t i = 0; host && i < bytes / 4; i++) {
-        uint32_t bits = 0x3e000000u | random_below(&seed, 0x1000000) | random_below(&seed, 2) << 31;
-        host[i] = wide ? bits : bits >> 16 | (bits & 0xffff0000u);
-    }
-    if (!host || cudaMalloc(&memory, bytes) || cudaMemcpy(memory, host, bytes, cudaMemcpyDefault))
-        memory = NULL;
-    free(host);
-    return memory;
-}
 
 static int operands_open(struct operands *o, uint32_t rank)
 {

@@ -6,6 +6,7 @@
  *                       halves, against both in turn: 16, 64 and 128 tokens a rank
  *
  * Needs two Hopper GPUs. */
+#include "tests/helpers/gpu_numbers.cuh"
 #include "tests/helpers/gpu_pair.cuh"
 
 #include <algorithm>
@@ -41,26 +42,6 @@ struct filler {
     float *out;
     int turns, blocks;
 };
-
-static uint32_t random_below(uint64_t *state, uint32_t most)
-{
-    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(*state >> 33) % most;
-}
-
-static void *device_numbers(uint64_t bytes, int wide, uint64_t seed)
-{
-    void *memory = NULL;
-    uint32_t *host = (uint32_t *)malloc(bytes);
-    for (uint64_t i = 0; host && i < bytes / 4; i++) {
-        uint32_t bits = 0x3e000000u | random_below(&seed, 0x1000000) | random_below(&seed, 2) << 31;
-        host[i] = wide ? bits : bits >> 16 | (bits & 0xffff0000u);
-    }
-    if (!host || cudaMalloc(&memory, bytes) || cudaMemcpy(memory, host, bytes, cudaMemcpyDefault))
-        memory = NULL;
-    free(host);
-    return memory;
-}
 
 static int batch_open(struct batch *b, struct mk_comm *comm, uint32_t tokens, uint32_t rank)
 {

@@ -7,6 +7,7 @@
 #include "core/comm_parts.h"
 #include "core/halves.h"
 #include "core/roles/moe_combine_halves.h"
+#include "tests/helpers/comm_config.h"
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/job.h"
 #include "tests/helpers/shell.h"
@@ -251,17 +252,10 @@ struct played {
 
 static struct mk_config config_for(const struct bootstrap_config *b, const struct played *played)
 {
-    struct mk_config config = {.version = MK_VERSION_NUMBER,
-                               .exec = played->exec,
-                               .rank = b->rank,
-                               .nodes = played->nodes,
-                               .gpus = b->world / played->nodes,
-                               .port = b->port,
-                               .listen_fd = b->listen_fd,
-                               .heap_bytes = 32 << 20,
-                               .timeout_ns = b->timeout_ns};
-    memcpy(config.host, b->host, sizeof config.host);
-    memcpy(config.token, b->token, sizeof config.token);
+    struct mk_config config = config_of(b, played->nodes);
+    config.version = MK_VERSION_NUMBER;
+    config.exec = played->exec;
+    config.heap_bytes = 32 << 20;
     if (played->nodes > 1)
         snprintf(config.nic, sizeof config.nic, "soft");
     return config;

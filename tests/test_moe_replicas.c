@@ -8,6 +8,7 @@
 #include "core/comm.h"
 #include "core/comm_parts.h"
 #include "core/ops/moe_map.h"
+#include "tests/helpers/comm_config.h"
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/job.h"
 #include "tests/helpers/shell.h"
@@ -185,17 +186,10 @@ static int change_maps(const struct bootstrap_config *b, char *text, size_t size
     const struct mk_topo t = {1, b->world, b->rank};
     const uint32_t slots = b->world * EACH, logical = slots / 2;
     char options[32];
-    struct mk_config config = {.version = MK_VERSION_NUMBER,
-                               .exec = *(enum mk_exec *)argument,
-                               .rank = b->rank,
-                               .nodes = 1,
-                               .gpus = b->world,
-                               .port = b->port,
-                               .listen_fd = b->listen_fd,
-                               .heap_bytes = 32 << 20,
-                               .timeout_ns = b->timeout_ns};
-    memcpy(config.host, b->host, sizeof config.host);
-    memcpy(config.token, b->token, sizeof config.token);
+    struct mk_config config = config_of(b, 1);
+    config.version = MK_VERSION_NUMBER;
+    config.exec = *(enum mk_exec *)argument;
+    config.heap_bytes = 32 << 20;
     const struct mk_spec spec = {
         .op = MK_OP_MOE_DISPATCH, .shape = {TOKENS, HIDDEN, slots, PLACES}, .options = options};
     struct mk_comm *comm;

@@ -222,12 +222,14 @@ enum op_type op_argument_type(const struct mk_problem *q, uint32_t i)
     enum op_type type = op_argument(q, i)->type;
     if (type == OP_FACTOR && (q->bytes || q->fp8))
         return q->bytes ? OP_UINT8 : OP_E4M3;
-    return type == OP_SCALES || type >= OP_CODE_SCALES ? OP_FP32
-           : type == OP_CODES                          ? OP_E4M3
-           : type == OP_COUNT                          ? OP_UINT32
-           : type == OP_RECORDS                        ? OP_UINT8
-           : type == OP_BF16 || type >= OP_TOKENS      ? q->fp16 ? OP_FP16 : OP_BF16
-                                                       : type;
+    const int scales = type == OP_SCALES || type == OP_BLOCK_SCALES || type == OP_COLUMN_SCALES ||
+                       type == OP_CODE_SCALES;
+    return scales                                 ? OP_FP32
+           : type == OP_CODES                     ? OP_E4M3
+           : type == OP_COUNT                     ? OP_UINT32
+           : type == OP_RECORDS                   ? OP_UINT8
+           : type == OP_BF16 || type >= OP_TOKENS ? q->fp16 ? OP_FP16 : OP_BF16
+                                                  : type;
 }
 
 int op_has_epilogue(enum mk_op op)

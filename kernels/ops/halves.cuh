@@ -54,13 +54,10 @@ static int half_prepare(const struct mk_plan *plan, enum mk_half which, char *er
                         size_t error_size)
 {
     const struct mk_role_split split = mk_half_split(&plan->problem.tuning.split, which);
-    const int err =
-        gpu_admit(half_kernel<half>, mk_total_blocks(&split), 1, move_by_tables::threads,
-                  half_way(plan).shared_bytes, error, error_size);
-    if (err == -EIO)
-        snprintf(error, error_size, "the GPU refuses the kernel: %s",
-                 cudaGetErrorString(cudaGetLastError()));
-    return err == -ENOSPC ? -EINVAL : err;
+    return move_prepared(gpu_admit(half_kernel<half>, mk_total_blocks(&split), 1,
+                                   move_by_tables::threads, half_way(plan).shared_bytes, error,
+                                   error_size),
+                         error, error_size);
 }
 
 /* launch->split is that of the half. */
@@ -73,22 +70,11 @@ static int half_launch(const struct mk_plan *plan, const typename half::plan *ow
                                        mk_total_ctas(all)};
     struct gpu_launch whole = *launch;
     whole.split = *all;
-    for (int argument = MK_SPACE_ARG0; argument <= MK_SPACE_ARG3; argument++)
-        if ((uintptr_t)launch->arguments[argument] % 16)
-            return -EINVAL;
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute follows = {};
-    follows.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    follows.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(mk_total_ctas(&launch->split));
-    config.blockDim = dim3(move_by_tables::threads);
-    config.dynamicSmemBytes = half_way(plan).shared_bytes;
-    config.stream = stream;
-    config.attrs = &follows;
-    config.numAttrs = plan->problem.engine == MK_ENGINE_WGMMA; /* on Hopper */
-    return cudaLaunchKernelEx(&config, half_kernel<half>, *own, whole, blocks) == cudaSuccess
-               ? 0
-               : -EIO;
+    return move_launch_kernel(half_kernel<half>, launch, MK_SPACE_ARG3,
+                              mk_total_ctas(&launch->split), move_by_tables::threads,
+                              half_way(plan).shared_bytes,
+                              plan->problem.engine == MK_ENGINE_WGMMA, /* on Hopper */
+                              stream, *own, whole, blocks);
 }
 
 #define GPU_HALF(name, which)                                                                      \

@@ -86,6 +86,15 @@ static int move_dispatch(const struct mk_plan *plan, function call)
         return mma ? call(move_by_lanes()) : call(move_by_tma());
 }
 
+/* What admitting a kernel has come to (gpu_admit). */
+static int move_prepared(int err, char *error, size_t error_size)
+{
+    if (err == -EIO)
+        snprintf(error, error_size, "the GPU refuses the kernel: %s",
+                 cudaGetErrorString(cudaGetLastError()));
+    return err == -ENOSPC ? -EINVAL : err;
+}
+
 template <class op>
 static int move_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
@@ -94,35 +103,43 @@ static int move_prepare(const struct mk_plan *plan, char *error, size_t error_si
         return gpu_admit(move_kernel<op, by>, mk_total_blocks(&plan->problem.tuning.split), 1,
                          by::threads, way.shared_bytes, error, error_size);
     });
-    if (err == -EIO)
-        snprintf(error, error_size, "the GPU refuses the kernel: %s",
-                 cudaGetErrorString(cudaGetLastError()));
-    return err == -ENOSPC ? -EINVAL : err;
+    return move_prepared(err, error, error_size);
+}
+
+/* Launches `blocks` blocks of a kernel whose arguments, up to space `last`, are whole 16 bytes. early: they
+ * may come while those of the launch before leave. 0, -EINVAL or -EIO. */
+template <class... parameters>
+static int move_launch_kernel(void (*kernel)(parameters...), const struct gpu_launch *launch,
+                              int last, uint32_t blocks, uint32_t threads, uint32_t shared_bytes,
+                              bool early, cudaStream_t stream, const parameters &...arguments)
+{
+    for (int argument = MK_SPACE_ARG0; argument <= last; argument++)
+        if ((uintptr_t)launch->arguments[argument] % 16)
+            return -EINVAL;
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute follows = {};
+    follows.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    follows.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &follows;
+    config.numAttrs = early;
+    return cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess ? 0 : -EIO;
 }
 
 template <class op>
 static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
                        const struct gpu_launch *launch, cudaStream_t stream)
 {
-    const int last = op::routes ? MK_SPACE_ARG3 : MK_SPACE_ARG1;
-    for (int argument = MK_SPACE_ARG0; argument <= last; argument++)
-        if ((uintptr_t)launch->arguments[argument] % 16)
-            return -EINVAL;
     return move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
-        cudaLaunchConfig_t config = {};
-        cudaLaunchAttribute follows = {};
-        follows.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        follows.val.programmaticStreamSerializationAllowed = 1;
-        config.gridDim = dim3(mk_total_blocks(&launch->split));
-        config.blockDim = dim3(by::threads);
-        config.dynamicSmemBytes = way.shared_bytes;
-        config.stream = stream;
-        config.attrs = &follows;
-        config.numAttrs = op::routes && plan->problem.engine == MK_ENGINE_WGMMA; /* on Hopper */
-        return cudaLaunchKernelEx(&config, move_kernel<op, by>, *own, *launch) == cudaSuccess
-                   ? 0
-                   : -EIO;
+        return move_launch_kernel(
+            move_kernel<op, by>, launch, op::routes ? MK_SPACE_ARG3 : MK_SPACE_ARG1,
+            mk_total_blocks(&launch->split), by::threads, way.shared_bytes,
+            op::routes && plan->problem.engine == MK_ENGINE_WGMMA, /* on Hopper */
+            stream, *own, *launch);
     });
 }
 

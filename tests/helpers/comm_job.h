@@ -2,6 +2,7 @@
  * note what they are asked. */
 #pragma once
 
+#include "tests/helpers/comm_config.h"
 #include "tests/helpers/fake_parts.h"
 #include "tests/helpers/job.h"
 
@@ -44,23 +45,12 @@ static int threads_stay(uint32_t before)
     return entries("/proc/self/task") > before;
 }
 
-static struct mk_config config_of(const struct bootstrap_config *c, uint32_t nodes)
-{
-    struct mk_config m = {
-        .exec = MK_EXEC_HOST, .rank = c->rank, .nodes = nodes, .gpus = c->world / nodes};
-    m.port = c->port;
-    m.listen_fd = c->listen_fd;
-    m.heap_bytes = 1 << 20;
-    m.timeout_ns = c->timeout_ns;
-    memcpy(m.host, c->host, sizeof m.host);
-    memcpy(m.token, c->token, sizeof m.token);
-    return m;
-}
-
 static int run_rank(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     const struct setup *s = argument;
     struct mk_config config = config_of(c, s->nodes ? s->nodes : 1);
+    config.exec = MK_EXEC_HOST;
+    config.heap_bytes = 1 << 20;
     struct mk_comm *comm;
     uint32_t fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
     memset(&fake, 0, sizeof fake);
