@@ -27,7 +27,7 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
 {
     const struct mk_machine *m = w->machine;
     uint32_t gpus = p->topo.gpus, nodes = p->topo.nodes, ctas = p->split.ctas[MK_COMPUTE];
-    uint32_t beside = mk_role_coresident(&p->split, MK_INTRA_COMM);
+    uint32_t beside = p->split.intra_comm_warps;
     struct model_way way = {.senders = mk_pipeline_senders(&p->split),
                             .behind = m->wait,
                             .outbox = p->straight ? 0 : m->outbox,
@@ -182,7 +182,7 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     if (gathers && way->pushers) { /* what comes from all others is delivered as it comes */
         double deliveries = mk_world(&p->topo) - 1.0, items = deliveries + way->forwards,
                unit = deliveries * way->deliver + way->forwards * way->pass;
-        int beside = mk_role_coresident(&p->split, MK_INTRA_COMM) > 0;
+        int beside = p->split.intra_comm_warps > 0;
         w->end = model_later(w->end,
                              model_spend(w, first, (double)p->units * unit / way->pushers, beside));
         /* what all others' last waves bring comes at once, so that a warp has several of it */
@@ -265,7 +265,7 @@ void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struc
            others = own * (mk_world(&p->topo) - (double)p->topo.nodes);
     double work =
         (others * way.send[0] + (gathers ? own * way.push[0] : 0)) * way.senders / e.engines * ctas;
-    if (mk_role_coresident(&p->split, MK_INTRA_COMM))
+    if (p->split.intra_comm_warps)
         work += (way.deliver * (mk_world(&p->topo) - 1) + way.pass * way.forwards) * p->units;
     e = model_engine_of(w, q, model_beside(w, work, ctas));
     struct model_steps steps;

@@ -6,7 +6,7 @@ struct model_push model_push_of(const struct model_walk *w, const struct model_t
 {
     const struct mk_machine *m = w->machine;
     uint32_t movers = t->split->ctas[MK_INTRA_COMM];
-    int coresident = mk_role_coresident(t->split, MK_INTRA_COMM) > 0;
+    int coresident = t->split->intra_comm_warps > 0;
     struct model_push push = {.movers = movers ? movers : 1};
     if (!t->turns)
         return push;

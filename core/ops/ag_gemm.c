@@ -53,10 +53,10 @@ static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
     if (enough < rate)
         rate = enough;
     double pace = 512.0 * (double)pushers / rate;
-    return !mk_role_coresident(&q->tuning.split, MK_INTRA_COMM) ? 1
-           : pace > PLAN_MOST_PACE                              ? PLAN_MOST_PACE
-           : pace < 1                                           ? 1
-                                                                : (uint32_t)pace;
+    return !q->tuning.split.intra_comm_warps ? 1
+           : pace > PLAN_MOST_PACE           ? PLAN_MOST_PACE
+           : pace < 1                        ? 1
+                                             : (uint32_t)pace;
 }
 
 /* A CTA stages 40 GB/s: one is less than a NIC. But of two each posts puts of its chunks to all
@@ -100,7 +100,8 @@ static void ag_gemm_choose(struct mk_problem *q)
             uint32_t rest = q->sms - ctas[MK_INTER_SEND];
             ctas[MK_COMPUTE] = rest - rest % t->cluster;
         }
-        ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? 2 * ctas[MK_COMPUTE] : 1;
+        ctas[MK_INTRA_COMM] = q->topo.gpus > 1;
+        mk_share_blocks(&t->split, cuda && q->topo.gpus > 1 ? 2 : 0);
     }
     if (joint) { /* as many warps as there are share what moves, down to a KB each */
         if (!t->pieces)
@@ -115,9 +116,7 @@ static void ag_gemm_choose(struct mk_problem *q)
     }
     /* on a GPU at least 2 KB of a row each: while they multiply, the next slice comes */
     if (!t->slices) {
-        uint64_t slices = !cuda                                          ? 2
-                          : mk_role_coresident(&t->split, MK_INTRA_COMM) ? row_bytes / 2048
-                                                                         : 1;
+        uint64_t slices = !cuda ? 2 : t->split.intra_comm_warps ? row_bytes / 2048 : 1;
         t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1
                     : slices > 8                                      ? 8
                                                                       : (uint32_t)slices;

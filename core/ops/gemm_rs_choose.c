@@ -196,7 +196,8 @@ void plan_choose_gemm_rs(struct mk_problem *q, int gathers)
     if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster)
         ctas[MK_COMPUTE] =
             q->sms - ctas[MK_INTER_SEND] - (q->sms - ctas[MK_INTER_SEND]) % t->cluster;
-    ctas[MK_INTRA_COMM] = !gathers || world == 1 ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
+    ctas[MK_INTRA_COMM] = gathers && world > 1;
+    mk_share_blocks(&t->split, cuda && gathers && world > 1);
 }
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of

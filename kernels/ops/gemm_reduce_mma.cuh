@@ -404,7 +404,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER void auxiliary_warp(uint32_t warp) const
     {
         const struct mk_role_split *split = &launch->split;
-        const uint32_t senders = MK_MMA_AUXILIARY_WARPS - mk_role_coresident(split, MK_INTRA_COMM);
+        const uint32_t senders = MK_MMA_AUXILIARY_WARPS - split->intra_comm_warps;
         struct mk_cta cta;
         if (!pushes())
             return;

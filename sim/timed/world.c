@@ -128,7 +128,7 @@ static enum machine_mover world_mover(const struct timed_world *w, const struct 
 {
     if (plan->problem.exec == MK_EXEC_HOST || (role == MK_COMPUTE && !w->op->handed))
         return MACHINE_TMA;
-    if (mk_role_coresident(&plan->problem.tuning.split, role))
+    if (role == MK_INTRA_COMM && plan->problem.tuning.split.intra_comm_warps)
         return MACHINE_WARP;
     return w->pipeline.by_thread ? MACHINE_TMA : MACHINE_BLOCK;
 }
@@ -274,8 +274,7 @@ static int world_make(struct timed_world *w)
     w->tile =
         machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, plan_row_ctas(&q->tuning));
     w->peak = timed_peak(w->machine);
-    w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
-                         mk_role_coresident(split, MK_INTER_REDUCE));
+    w->beside = cuda && (w->senders || split->intra_comm_warps);
     if (cuda && w->op->operands)
         w->fetched = w->pipeline.tickets ? 0 : model_fetched(w->machine, q);
     w->clock = timed_clock(w->machine, plan);
