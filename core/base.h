@@ -145,6 +145,16 @@ MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
            s->ctas[MK_INTER_REDUCE];
 }
 
+/* A pace is how many ns a warp takes to push 512 bytes to a peer at least. This one is no limit,
+ * since no warp is as fast. */
+#define MK_PACE_NONE 1u
+
+/* The pace of each of `warps` that keep `pace` together. */
+MK_PURE uint32_t mk_pace_of_each(uint32_t pace, uint32_t warps)
+{
+    return pace == MK_PACE_NONE ? MK_PACE_NONE : pace * warps;
+}
+
 /* Thread blocks of a launch on a GPU. */
 MK_PURE uint32_t mk_total_blocks(const struct mk_role_split *s)
 {

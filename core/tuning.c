@@ -20,15 +20,15 @@ const char *const tuning_masks[TUNING_MASKS] = {"full", "causal", "causal-contig
 #define ROLE_PARTS (sizeof(struct mk_role_split) / sizeof(uint32_t))
 
 const struct tuning_knob tuning_knobs[TUNING_KNOBS] = {
-    {"tile", "256,128", 2, 8, PLAN_MOST_TILE, AT(tile_m)},
-    {"roles", "compute=116,intra_comm=16", ROLE_PARTS, 0, PLAN_MOST_CTAS, AT(split)},
-    {"chunk-rows", "256", 1, 8, 1 << 24, AT(chunk_rows)},
-    {"slices", "4", 1, 1, PLAN_MOST_SLICES, AT(slices)},
-    {"pieces", "8", 1, 1, PLAN_MOST_PIECES, AT(pieces)},
-    {"pace", "300", 1, 1, PLAN_MOST_PACE, AT(pace)},
-    {"fanout", "3", 1, 1, MK_MAX_LOCAL, AT(fanout)},
-    {"shots", "1", 1, 1, 4, AT(shots)},
-    {"split-k", "2", 1, 1, 2, AT(split_k)},
+    {"tile", "256,128", 2, 8, PLAN_MOST_TILE, AT(tile_m), NULL},
+    {"roles", "compute=116,intra_comm=16", ROLE_PARTS, 0, PLAN_MOST_CTAS, AT(split), NULL},
+    {"chunk-rows", "256", 1, 8, 1 << 24, AT(chunk_rows), NULL},
+    {"slices", "4", 1, 1, PLAN_MOST_SLICES, AT(slices), NULL},
+    {"pieces", "8", 1, 1, PLAN_MOST_PIECES, AT(pieces), NULL},
+    {"pace", "300", 1, MK_PACE_NONE, PLAN_MOST_PACE, AT(pace), "none"},
+    {"fanout", "3", 1, 1, MK_MAX_LOCAL, AT(fanout), NULL},
+    {"shots", "1", 1, 1, 4, AT(shots), NULL},
+    {"split-k", "2", 1, 1, 2, AT(split_k), NULL},
 };
 _Static_assert(AT(tile_n) == AT(tile_m) + sizeof(uint32_t), "a tile is two numbers");
 
@@ -127,6 +127,8 @@ const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT])
     snprintf(text, TUNING_WORD_TEXT, "roles=");
     if (!strncmp(word, "chunk_rows=", 11))
         snprintf(text, TUNING_WORD_TEXT, "chunk-rows=%s", word + 11);
+    else if (!strcmp(word, "pace=1"))
+        snprintf(text, TUNING_WORD_TEXT, "pace=none");
     else if (!strncmp(word, "width=", 6))
         snprintf(text, TUNING_WORD_TEXT, "fanout=%s", word + 6);
     else if (sscanf(word, "tile=%5ux%5u%n", &n[0], &n[1], &end) == 2 && end && !word[end])
@@ -187,8 +189,9 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
         t->split = split;
         return 0;
     }
-    uint64_t numbers[2];
-    if (tuning_read_numbers(word + length + 1, ',', k->parts, UINT32_MAX, numbers))
+    uint64_t numbers[2] = {k->min};
+    if ((!k->word || strcmp(word + length + 1, k->word) != 0) &&
+        tuning_read_numbers(word + length + 1, ',', k->parts, UINT32_MAX, numbers))
         return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s", word,
                            k->name, k->form);
     for (uint32_t i = 0; i < k->parts; i++)
@@ -215,8 +218,11 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
         mk_append(text, size, "%s%s=", *text ? " " : "", k->name);
         if (i == TUNING_ROLES)
             tuning_say_roles(&t.split, text, size);
-        for (uint32_t part = 0; i != TUNING_ROLES && part < k->parts; part++)
-            mk_append(text, size, "%s%u", part ? "," : "", v[part]);
+        else if (k->word && *v == k->min)
+            mk_append(text, size, "%s", k->word);
+        else
+            for (uint32_t part = 0; part < k->parts; part++)
+                mk_append(text, size, "%s%u", part ? "," : "", v[part]);
     }
     return *text ? text : mk_append(text, size, "formula");
 }

@@ -103,6 +103,7 @@ struct tuning_knob {
     uint32_t parts;    /* numbers of a value, with commas between them; of roles: named */
     uint32_t min, max; /* of each number */
     size_t offset;     /* of uint32_t[parts] in struct mk_tuning */
+    const char *word;  /* stands for `min`, which is not written as a number; NULL: none does */
 };
 extern const struct tuning_knob tuning_knobs[TUNING_KNOBS];
 
@@ -129,7 +130,7 @@ char *tuning_say_roles(const struct mk_role_split *split, char *text, size_t siz
 struct mk_role_split tuning_old_roles(const uint32_t ctas[MK_ROLES]);
 
 /* A word as it is written since 2026-11-23, for files that are older: "roles=132+132+0+0",
- * "tile=256x128", "chunk_rows=256", and "width=2" for fanout. Returns text, or `word` where nothing
+ * "tile=256x128", "chunk_rows=256", and "width=2" for fanout; and since 2026-11-28, "pace=1". Returns text, or `word` where nothing
  * changed. */
 #define TUNING_WORD_TEXT 128
 const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT]);

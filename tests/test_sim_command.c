@@ -121,7 +121,7 @@ static void test_plan(void **state)
     snprintf(path, sizeof path, "%s/tuning", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs("gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=compute=100 pace=1\n", f);
+    fputs("gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=compute=100 pace=none\n", f);
     fclose(f);
     snprintf(with, sizeof with, "%s --tuning %s", line, path);
     expect(with, 0, "roles compute=100; tiles");

@@ -71,7 +71,7 @@ static void what_is_wrong(void **state)
     snprintf(wrong, sizeof wrong, "%s", written("empty.csv", ""));
     refused((char *[]){"sim", "--validate", wrong, NULL}, "empty");
     snprintf(wrong, sizeof wrong, "%s",
-             written("none.csv", HEADER ROW("0.1", "1", "1", "pace=none")));
+             written("none.csv", HEADER ROW("0.1", "1", "1", "pace=some")));
     refused((char *[]){"sim", "--validate", wrong, NULL}, "no plan that this build makes");
     /* times of CPUs are no GPU's, in a table of `bench` and in one of `tune` */
     snprintf(wrong, sizeof wrong, "%s",
@@ -261,10 +261,10 @@ static void tables_of_bench_are_read(void **state)
     assert_true(said_of[1] < .75 * said_of[0] && said_of[1] > .5 * said_of[0]);
     /* ... and tables of tune say it */
     snprintf(table, sizeof table, "%s", written("tuned.csv", ""));
-    run((char *[]){"tune",       "ag_gemm",  "--exec",      "sim",     "--cluster",
-                   "1x2",        "--shape",  "512,512,512", "--dtype", "fp8",
-                   "--b-layout", "nk",       "--space",     "pace=1",  "--rounds",
-                   "1",          "--verify", "--csv",       table,     NULL});
+    run((char *[]){"tune",       "ag_gemm",  "--exec",      "sim",       "--cluster",
+                   "1x2",        "--shape",  "512,512,512", "--dtype",   "fp8",
+                   "--b-layout", "nk",       "--space",     "pace=none", "--rounds",
+                   "1",          "--verify", "--csv",       table,       NULL});
     run((char *[]){"sim", "--validate", table, NULL});
     assert_non_null(strstr(r.out_text, "512,512,512 fp8 "));
     snprintf(table, sizeof table, "%s", written("old.csv", "m,n,k,fused_ms,wrong\n1,2,3,4,0\n"));

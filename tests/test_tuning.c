@@ -96,6 +96,7 @@ static void test_old_lines(void **state)
         {"roles=128+0+4+0", "'roles=128+0+4+0' is written roles=compute=128,inter_send=4"},
         {"roles=128+256+4+0",
          "'roles=128+256+4+0' is written roles=compute=128,intra_comm=2w,inter_send=4"},
+        {"pace=1", "'pace=1' is written pace=none"},
         {"chunk_rows=512", "'chunk_rows=512' is written chunk-rows=512"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

@@ -91,7 +91,7 @@ static void choose_all_roles(struct search *s)
                               warps ? 0 : choose_blocks[way - shared], warps, &asked.split))
                 continue;
             choose_try(s, &asked);
-            asked.pace = asked.pace == 1 ? 0 : 1;
+            asked.pace = asked.pace == MK_PACE_NONE ? 0 : MK_PACE_NONE;
             choose_try(s, &asked);
         }
     }
@@ -130,9 +130,9 @@ static void choose_pace(struct search *s)
 {
     static const uint32_t percents[] = {0, 75, 115};
     uint32_t now = s->made.pace;
-    for (int i = 0; i < 3 && now > 1; i++) {
+    for (int i = 0; i < 3 && now != MK_PACE_NONE; i++) {
         struct mk_tuning asked = s->best;
-        asked.pace = percents[i] ? now * percents[i] / 100 : 1;
+        asked.pace = percents[i] ? now * percents[i] / 100 : MK_PACE_NONE;
         choose_try(s, &asked);
     }
 }

@@ -53,10 +53,9 @@ static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
     if (enough < rate)
         rate = enough;
     double pace = 512.0 * (double)pushers / rate;
-    return !q->tuning.split.intra_comm_warps ? 1
-           : pace > PLAN_MOST_PACE           ? PLAN_MOST_PACE
-           : pace < 1                        ? 1
-                                             : (uint32_t)pace;
+    return !q->tuning.split.intra_comm_warps || pace < 1 ? MK_PACE_NONE
+           : pace > PLAN_MOST_PACE                       ? PLAN_MOST_PACE
+                                                         : (uint32_t)pace;
 }
 
 /* A CTA stages 40 GB/s: one is less than a NIC. But of two each posts puts of its chunks to all
@@ -82,7 +81,7 @@ static void ag_gemm_choose(struct mk_problem *q)
     if (!t->chunk_rows)
         t->chunk_rows = joint ? (uint32_t)mk_round_up(shard_rows, t->tile_m) : t->tile_m;
     if (joint && !t->pace)
-        t->pace = 1;
+        t->pace = MK_PACE_NONE;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its
      * tiles. */
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
@@ -135,7 +134,7 @@ static void ag_gemm_choose(struct mk_problem *q)
                                                 : (uint32_t)pieces;
     }
     if (!t->pace)
-        t->pace = cuda ? ag_gemm_choose_pace(q) : 1;
+        t->pace = cuda ? ag_gemm_choose_pace(q) : MK_PACE_NONE;
 }
 
 static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t size)
@@ -204,7 +203,7 @@ static int ag_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char
     a->full_chunks = a->shard_rows / a->chunk_rows;
     a->pieces = q->tuning.pieces;
     a->fanout = q->tuning.fanout;
-    a->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
+    a->pace = q->tuning.pace;
     a->tile_columns = (uint32_t)epilogue_columns(q->epilogue, a->tile_n);
     a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_columns);
     uint64_t chunk_tiles = (uint64_t)(a->chunk_rows / a->tile_m) * a->col_tiles,

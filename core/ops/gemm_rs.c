@@ -221,7 +221,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->full_chunks = r->block_rows / r->chunk_rows;
     if (!q->tuning.pace)
         q->tuning.pace = plan_choose_gemm_rs_pace(q, gathers);
-    r->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
+    r->pace = q->tuning.pace;
     r->pieces = q->tuning.pieces;
     r->grain_rows =
         cuda ? 16 : 1; /* what a warp holds of a tile, and 16 bytes of each of its lanes */

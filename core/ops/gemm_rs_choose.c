@@ -216,7 +216,7 @@ uint32_t plan_choose_gemm_rs_pace(const struct mk_problem *q, int gathers)
            tile_ns = multiply * ctas / t->cluster / tiles;
     if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || t->shots == 4 ||
         (gathers && rate > NVLINK_RATE))
-        return 1;
+        return MK_PACE_NONE;
     if (rate < ctas * tile_bytes / (0.5 * tile_ns))
         rate = ctas * tile_bytes / (0.5 * tile_ns);
     double most = q->deterministic ? NVLINK_RATE_OF_RESTS : NVLINK_RATE;

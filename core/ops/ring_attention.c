@@ -183,7 +183,7 @@ static uint32_t ring_attention_choose_pace(const struct mk_problem *q)
     double pace =
         512.0 * (split->ctas[MK_INTRA_COMM] / rate - (double)PIECE_FLAG_NS / GPU_PIECE_BYTES);
     return !split->intra_comm_warps || ring_attention_communication_bound(q) || pace < 1
-               ? 1
+               ? MK_PACE_NONE
                : (uint32_t)pace;
 }
 
@@ -241,7 +241,7 @@ static void ring_attention_choose(struct mk_problem *q)
                                                                    : (uint32_t)pieces;
     }
     if (!t->pace)
-        t->pace = cuda ? ring_attention_choose_pace(q) : 1;
+        t->pace = cuda ? ring_attention_choose_pace(q) : MK_PACE_NONE;
 }
 
 /* Blocks of keys begin at fixed places of the sequence: so does each rank's part. */

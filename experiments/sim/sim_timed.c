@@ -70,7 +70,7 @@ static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan)
             t->pieces == 1 ? "" : "s");
     if (t->slices > 1)
         fprintf(out, ", %u slices", t->slices);
-    if (t->pace > 1)
+    if (t->pace != MK_PACE_NONE)
         fprintf(out, "; pace %u ns", t->pace);
     fprintf(out, "\n");
     if (*plan->tuned)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define TUNE_SPACE_FORM                                                                            \
-    "values have : between them, options ;, as in 'tile=256,128:128,128;pace=1:300'"
+    "values have : between them, options ;, as in 'tile=256,128:128,128;pace=none:300'"
 
 static int tune_space_refuse(const char *text, size_t length, char *error, size_t size)
 {
@@ -157,8 +157,8 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     case TUNING_PACE:
         if (!cuda)
             break;
-        offer(o, "pace=1");
-        for (uint32_t percent = 60; percent <= 180 && made->pace > 1;
+        offer(o, "pace=none");
+        for (uint32_t percent = 60; percent <= 180 && made->pace != MK_PACE_NONE;
              percent += percent < 120 ? 15 : 30)
             offer(o, "pace=%u", made->pace * percent / 100);
         break;

@@ -293,7 +293,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
      * in line. */
     GEMM_MEMBER uint32_t pace_of(const struct gemm_rs_plan *p, uint32_t i, uint32_t senders) const
     {
-        return number_of(i + 1) < p->tiles ? p->pace * senders : 0;
+        return number_of(i + 1) < p->tiles ? mk_pace_of_each(p->pace, senders) : MK_PACE_NONE;
     }
 
     /* Consumers are told only whether there is one. */

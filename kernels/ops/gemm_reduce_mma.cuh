@@ -387,7 +387,8 @@ template <class op> struct reduce_mma_source : mma_op_source {
             if (gemm_rs_kind_of(p, &tile) != GEMM_RS_OWN)
                 continue;
             /* behind the CTA's last tile nobody's loads stand in line */
-            own->pace = number_of(i + 1) < p->tiles ? p->pace * senders : 0;
+            own->pace =
+                number_of(i + 1) < p->tiles ? mk_pace_of_each(p->pace, senders) : MK_PACE_NONE;
             for (uint32_t half = sender; half < halves; half += senders) {
                 const uint32_t part = p->tile_m / halves, first = half * part,
                                left = first < tile.rows ? tile.rows - first : 0;

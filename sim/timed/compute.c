@@ -36,7 +36,8 @@ static double compute_wanted(const struct timed_cta *c)
              pace = r->plan.problem.tuning.pace;
     for (uint32_t i = 0; i < w->cluster * w->senders; i++)
         if (e->made > e->taken[i])
-            return machine_wanted(w->machine, compute * w->senders, pace * w->senders);
+            return machine_wanted(w->machine, compute * w->senders,
+                                  mk_pace_of_each(pace, w->senders));
     return w->senders ? 0 : timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
 }
 

@@ -270,7 +270,7 @@ static int world_make(struct timed_world *w)
      * tile a CTA that is all; and consumers' own stores keep none */
     int unpaced = q->tuning.shots == 1 ? plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster
                                        : w->pipeline.straight;
-    w->pace_rate = q->tuning.pace > 1 && !unpaced ? 512.0 / q->tuning.pace : 0;
+    w->pace_rate = q->tuning.pace != MK_PACE_NONE && !unpaced ? 512.0 / q->tuning.pace : 0;
     w->tile =
         machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, plan_row_ctas(&q->tuning));
     w->peak = timed_peak(w->machine);
