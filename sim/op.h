@@ -18,8 +18,8 @@ struct sim_terms {
 };
 #define SIM_LEVELS 2
 
-/* C[rows, cols] = A[rows, k] * B[k, cols], and its epilogue; with a gate, that * (A * B at `gate`). Pitches in
- * elements. */
+/* C[rows, cols] = A[rows, k] * B[k, cols], and its epilogue; with a gate, that * (A * B at `gate`).
+ * Pitches in elements. */
 struct sim_operands {
     enum mk_space a_space, c_space, b_space;
     uint64_t a, b, c; /* byte offset of the first element in its space */
@@ -78,7 +78,7 @@ int sim_wrong(const struct sim_launch *l, const char *format, ...)
 int sim_no_memory(const struct sim_launch *l);
 
 struct sim_op {
-    /* any role but compute: SIM_ROLES(NAME) makes it */
+    /* any role but compute: SIM_OP makes it */
     int (*run)(const struct mk_plan *plan, struct mk_cta *cta);
     int (*open)(const struct mk_plan *plan,
                 struct mk_cta *cta); /* before a compute CTA's first tile; NULL: nothing */
@@ -110,9 +110,9 @@ struct sim_op {
      * are through: step `step` of number `i`. 0: number i has no more steps, or there is none.
      * NULL: compute CTAs take theirs in turn */
     int (*handed)(const struct mk_plan *plan, uint32_t i, uint32_t step, struct mk_tile *tile);
-    /* On a GPU, where tiles are handed out: what blocks do when no tile is left,
-     * unit by unit from one counter; the tile behind which a block of inter_reduce takes no other, and
-     * what it does then before it takes units, where there are several nodes. NULL: nothing */
+    /* On a GPU, where tiles are handed out: what blocks do when no tile is left, unit by unit from
+     * one counter; the tile behind which a block of inter_reduce takes no other, and what it does
+     * then before it takes units, where there are several nodes. NULL: nothing */
     uint32_t (*units)(const struct mk_plan *plan);
     int (*unit)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t unit);
     uint32_t (*leaves)(const struct mk_plan *plan, struct mk_cta *cta);
@@ -122,28 +122,28 @@ struct sim_op {
     double (*flop)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t *head_dim);
     int routes; /* tokens, by tables that a launch makes of ids */
 
-    /* A launch may end with puts in flight: their receivers wait for them (docs/MODEL.md), as of every
-     * operator in two halves. Else the explorer reports them. */
+    /* A launch may end with puts in flight: their receivers wait for them (docs/MODEL.md), as of
+     * every operator in two halves. Else the explorer reports them. */
     int leaves_puts;
 
-    /* What the explorer's user says before the first launch, in this rank's heap; NULL: nothing. 0 or
-     * -ENOMEM */
+    /* What the explorer's user says before the first launch, in this rank's heap; NULL: nothing. 0
+     * or -ENOMEM */
     int (*start)(const struct mk_plan *plan, uint64_t seed, uint8_t *heap);
     /* The explorer's inputs, and what they make of them: 1, with a sentence: it is wrong */
     void (*fill)(const struct sim_launch *l);
     int (*verify)(const struct sim_launch *l);
 };
 
-/* NAME_role, struct sim_op's `run`: the operator's roles (MK_ROLES_OF). */
-#define SIM_ROLES(name)                                                                            \
+/* An operator's struct sim_op: its roles (MK_ROLES_OF), and what else it says, a field each. */
+#define SIM_OP(name, ...)                                                                          \
     static int name##_role(const struct mk_plan *plan, struct mk_cta *cta)                         \
     {                                                                                              \
         return name##_run(name##_plan_of(plan), cta);                                              \
     }                                                                                              \
-    struct sim_op /* so that a semicolon follows */
+    const struct sim_op sim_op_##name = {.run = name##_role, __VA_ARGS__}
 
 /* The same of one whose launches may have two halves. */
-#define SIM_ROLES_HALVES(name)                                                                     \
+#define SIM_OP_OF_HALVES(name, ...)                                                                \
     static int name##_role(const struct mk_plan *plan, struct mk_cta *cta)                         \
     {                                                                                              \
         const struct name##_halves_plan *h = name##_halves_plan_of(plan);                          \
@@ -151,7 +151,37 @@ struct sim_op {
                : cta->role == MK_INTER_REDUCE ? name##_end(h, cta)                                 \
                                               : name##_begin(h, cta);                              \
     }                                                                                              \
+    const struct sim_op sim_op_##name = {.run = name##_role, __VA_ARGS__}
+
+/* A schedule's tile source: the calls that are behind struct sim_op's fields of these names, with
+ * the names of the arguments there, and `p`, the operator's plan. 0: it has none. */
+#define SIM_TILES_OF(name, on_open, on_tile, on_before, on_publish, on_close)                      \
+    SIM_CALL(name, open, (const struct mk_plan *plan, struct mk_cta *cta), on_open)                \
+    SIM_CALL(name, tile,                                                                           \
+             (const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile),   \
+             on_tile)                                                                              \
+    SIM_CALL(name, before,                                                                         \
+             (const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,          \
+              uint32_t slice),                                                                     \
+             on_before)                                                                            \
+    SIM_CALL(name, publish,                                                                        \
+             (const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,          \
+              uint32_t first, uint32_t rows, uint32_t parts),                                      \
+             on_publish)                                                                           \
+    SIM_CALL(name, close, (const struct mk_plan *plan, struct mk_cta *cta), on_close)              \
     struct sim_op /* so that a semicolon follows */
+#define SIM_CALL(name, call, arguments, on_call)                                                   \
+    static int sim_##name##_##call arguments                                                       \
+    {                                                                                              \
+        const struct name##_plan *p = name##_plan_of(plan);                                        \
+        (void)p;                                                                                   \
+        return (on_call);                                                                          \
+    }
+
+/* ... those fields. */
+#define SIM_TILES(name)                                                                            \
+    .open = sim_##name##_open, .tile = sim_##name##_tile, .before = sim_##name##_before,           \
+    .publish = sim_##name##_publish, .close = sim_##name##_close
 
 #define MK_OPERATOR(name, NAME, where) extern const struct sim_op sim_op_##name;
 MK_OPERATORS(MK_OPERATOR)

@@ -15,20 +15,8 @@
 
 MK_ROLES_OF(ag_gemm, ag_gemm_intra_comm(p, cta, p->blocks > 0),
             ag_gemm_inter_send(p, cta, p->blocks > 0), 0);
-SIM_ROLES(ag_gemm);
-
-static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
-{
-    ag_gemm_tile(ag_gemm_plan_of(plan), t, out);
-    return 1;
-}
-
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                  uint32_t slice)
-{
-    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
-    return ag_gemm_before(p, cta, p->blocks > 0, t, slice);
-}
+SIM_TILES_OF(ag_gemm, 0, (ag_gemm_tile(p, t, tile), 1),
+             ag_gemm_before(p, cta, p->blocks > 0, tile, slice), 0, 0);
 
 static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
@@ -164,11 +152,5 @@ static int ag_gemm_verify(const struct sim_launch *l)
     return wrong;
 }
 
-const struct sim_op sim_op_ag_gemm = {
-    .run = ag_gemm_role,
-    .tile = tile,
-    .before = before,
-    .operands = ag_gemm_operands,
-    .fill = ag_gemm_fill,
-    .verify = ag_gemm_verify,
-};
+SIM_OP(ag_gemm, SIM_TILES(ag_gemm), .operands = ag_gemm_operands, .fill = ag_gemm_fill,
+       .verify = ag_gemm_verify);

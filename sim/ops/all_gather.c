@@ -3,7 +3,4 @@
 #include "core/roles/all_gather.h"
 #include "sim/moved.h"
 
-SIM_ROLES(all_gather);
-
-const struct sim_op sim_op_all_gather = {
-    .run = all_gather_role, .fill = moved_fill, .verify = moved_verify};
+SIM_OP(all_gather, .fill = moved_fill, .verify = moved_verify);

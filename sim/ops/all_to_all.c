@@ -3,7 +3,4 @@
 #include "core/roles/all_to_all.h"
 #include "sim/moved.h"
 
-SIM_ROLES(all_to_all);
-
-const struct sim_op sim_op_all_to_all = {
-    .run = all_to_all_role, .fill = moved_fill, .verify = moved_verify};
+SIM_OP(all_to_all, .fill = moved_fill, .verify = moved_verify);

@@ -73,7 +73,8 @@ static void attention_finish(const struct ring_attention_plan *p, const struct m
     }
 }
 
-/* Rows [first, end) of a half of K and V, in blocks: from the first one on, or ordered from the last one back. */
+/* Rows [first, end) of a half of K and V, in blocks: from the first one on, or ordered from the
+ * last one back. */
 static void attention_add_rows(const struct ring_attention_plan *p, const struct mk_tile *tile,
                                const uint16_t *q, const uint16_t *k, const uint16_t *v,
                                uint64_t pitch, float *state, int diagonal, uint32_t first,

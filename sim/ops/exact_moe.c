@@ -90,8 +90,8 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
     }
 }
 
-/* A rank's part of the map that a seed draws, [logical]: loads that differ, and of every fourth seed one
- * expert without a copy. NULL: no memory. */
+/* A rank's part of the map that a seed draws, [logical]: loads that differ, and of every fourth
+ * seed one expert without a copy. NULL: no memory. */
 static uint32_t *exact_moe_map(const struct mk_plan *plan, uint64_t seed, uint32_t rank)
 {
     const struct mk_problem *q = &plan->problem;
@@ -176,7 +176,8 @@ static void exact_moe_fill_tokens(const struct sim_launch *l, uint32_t rank, uin
 }
 
 /* FP8: scales are powers of two: of a token times one of its block of K, of 128 columns of an
- * expert divided by that of the block. So a wrong scale is seen, and sums are as exact as without. */
+ * expert divided by that of the block. So a wrong scale is seen, and sums are as exact as
+ * without. */
 static int exact_moe_power(const struct sim_launch *l, uint64_t which, uint64_t i, uint32_t most)
 {
     return (int)(sim_mix(sim_mix(l->seed ^ l->launch << 32) + (which << 40 ^ i)) % most);

@@ -12,8 +12,8 @@
 void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
                    uint32_t *ids);
 
-/* ... as the launch takes them: the experts of ranks that they stand for, where a plan drops or has a
- * map, which the seed draws; UINT32_MAX: none, and for all where there is no memory. */
+/* ... as the launch takes them: the experts of ranks that they stand for, where a plan drops or has
+ * a map, which the seed draws; UINT32_MAX: none, and for all where there is no memory. */
 void exact_moe_taken(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
                      uint32_t *ids);
 
@@ -26,12 +26,12 @@ int exact_moe_start(const struct mk_plan *plan, uint64_t seed, uint8_t *heap);
 /* How many tokens a rank has: none of those behind names an expert. */
 uint32_t exact_moe_count(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank);
 
-/* This rank's ids into `to`; and its count, where the plan is counted: then tokens behind name experts,
- * which no launch should see. */
+/* This rank's ids into `to`; and its count, where the plan is counted: then tokens behind name
+ * experts, which no launch should see. */
 void exact_moe_fill_ids(const struct sim_launch *l, uint32_t *to);
 
-/* Of Y [tokens, H]: tokens behind the count of a plan that is counted are as they were, 0xff. Returns
- * how many are not behind it; UINT64_MAX, with a sentence: one has been written. */
+/* Of Y [tokens, H]: tokens behind the count of a plan that is counted are as they were, 0xff.
+ * Returns how many are not behind it; UINT64_MAX, with a sentence: one has been written. */
 uint64_t exact_moe_made(const struct sim_launch *l, const uint16_t *y);
 
 void exact_moe_fill(const struct sim_launch *l);

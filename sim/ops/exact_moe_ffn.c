@@ -79,8 +79,8 @@ static void exact_moe_ffn_fill_expert(const struct mk_plan *plan, uint64_t k1, u
  *
  * Gates are one weight of 32 or 64 by an element that is 1; up is at most 7, and 7 by a gate of 64
  * in the first column of each 128, whose scale is then a power of two: so activations are codes.
- * All scales are powers of two: of a token times one of its block of K, which those of B1 divide by,
- * and one of each block of B. */
+ * All scales are powers of two: of a token times one of its block of K, which those of B1 divide
+ * by, and one of each block of B. */
 
 static int exact_moe_ffn_power(uint64_t k, uint64_t i, uint32_t most)
 {
@@ -290,8 +290,8 @@ static void exact_moe_ffn_add_rank(const struct sim_launch *l, uint32_t at, cons
     }
 }
 
-/* A sum, and how far others may be from it that add the same in another order: that is nothing where
- * all is exact, which it is but for codes times scales. */
+/* A sum, and how far others may be from it that add the same in another order: that is nothing
+ * where all is exact, which it is but for codes times scales. */
 struct exact_sums {
     float *of, *off;
 };

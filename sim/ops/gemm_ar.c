@@ -6,19 +6,11 @@
 #include "sim/ops/gemm_rs.h"
 
 MK_ROLES_OF(gemm_ar, gemm_ar_intra_comm_of_rows(p, cta, 1), gemm_ar_inter_send(p, cta), 0);
-SIM_ROLES(gemm_ar);
 
-static int gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
-                        struct mk_tile *out)
+static int gemm_ar_publish(const struct mk_plan *plan, const struct gemm_ar_plan *p,
+                           struct mk_cta *cta, const struct mk_tile *t, uint32_t first,
+                           uint32_t rows, uint32_t parts)
 {
-    gemm_rs_tile(&gemm_ar_plan_of(plan)->rs, t, out);
-    return 1;
-}
-
-static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                   uint32_t first, uint32_t rows, uint32_t parts)
-{
-    const struct gemm_ar_plan *p = gemm_ar_plan_of(plan);
     if (p->rs.shared)
         return mk_cta_settle(cta) || gemm_ar_share(p, cta, t, first, rows, parts);
     if (p->rs.shots == 1)
@@ -28,14 +20,9 @@ static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct 
     return 0;
 }
 
-static int gemm_ar_close(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    const struct gemm_rs_plan *p = &gemm_ar_plan_of(plan)->rs;
-    if (!p->norm.columns)
-        return 0;
-    gemm_rs_ended(p, cta);
-    return gemm_rs_norm_rows(p, cta);
-}
+SIM_TILES_OF(gemm_ar, 0, (gemm_rs_tile(&p->rs, t, tile), 1), gemm_rs_before(&p->rs, cta, tile),
+             gemm_ar_publish(plan, p, cta, tile, first, rows, parts),
+             sim_gemm_rs_norm(&p->rs, cta));
 
 static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
@@ -46,24 +33,10 @@ static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t
         out->c += (uint64_t)p->topo.rank * p->shard_rows * p->n * 2;
 }
 
-static int gemm_ar_before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                          uint32_t slice)
-{
-    return gemm_rs_before(&gemm_ar_plan_of(plan)->rs, cta, t);
-}
-
 static int gemm_ar_verify(const struct sim_launch *l)
 {
     return exact_verify(l, 0, l->plan->problem.m);
 }
 
-const struct sim_op sim_op_gemm_ar = {
-    .run = gemm_ar_role,
-    .tile = gemm_ar_tile,
-    .before = gemm_ar_before,
-    .publish = publish,
-    .close = gemm_ar_close,
-    .operands = gemm_ar_operands,
-    .fill = exact_fill,
-    .verify = gemm_ar_verify,
-};
+SIM_OP(gemm_ar, SIM_TILES(gemm_ar), .operands = gemm_ar_operands, .fill = exact_fill,
+       .verify = gemm_ar_verify);

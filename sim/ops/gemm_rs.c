@@ -6,18 +6,11 @@
 #include "sim/ops/gemm_rs.h"
 
 MK_ROLES_OF(gemm_rs, 0, gemm_rs_inter_send(p, cta), 0);
-SIM_ROLES(gemm_rs);
 
-static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static int gemm_rs_publish(const struct mk_plan *plan, const struct gemm_rs_plan *p,
+                           struct mk_cta *cta, const struct mk_tile *t, uint32_t first,
+                           uint32_t rows, uint32_t parts)
 {
-    gemm_rs_cut_tile(gemm_rs_plan_of(plan), t, out);
-    return 1;
-}
-
-static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                   uint32_t first, uint32_t rows, uint32_t parts)
-{
-    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
     if (p->shots == 1)
         return sim_gemm_rs_joint(plan, p, cta, t, first, rows, parts);
     if (t->stage && plan->problem.exec == MK_EXEC_HOST)
@@ -30,14 +23,9 @@ static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct 
     return 0;
 }
 
-static int gemm_rs_close(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
-    if (!p->norm.columns)
-        return 0;
-    gemm_rs_ended(p, cta);
-    return gemm_rs_norm_rows(p, cta);
-}
+SIM_TILES_OF(gemm_rs, 0, (gemm_rs_cut_tile(p, t, tile), 1),
+             tile->stage ? 0 : gemm_rs_before(p, cta, tile),
+             gemm_rs_publish(plan, p, cta, tile, first, rows, parts), sim_gemm_rs_norm(p, cta));
 
 static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
@@ -56,25 +44,11 @@ static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->added[0].count = 0; /* behind all slices */
 }
 
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                  uint32_t slice)
-{
-    return t->stage ? 0 : gemm_rs_before(gemm_rs_plan_of(plan), cta, t);
-}
-
 static int gemm_rs_verify(const struct sim_launch *l)
 {
     const struct gemm_rs_plan *p = gemm_rs_plan_of(l->plan);
     return exact_verify(l, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows);
 }
 
-const struct sim_op sim_op_gemm_rs = {
-    .run = gemm_rs_role,
-    .tile = tile,
-    .before = before,
-    .publish = publish,
-    .close = gemm_rs_close,
-    .operands = gemm_rs_operands,
-    .fill = exact_fill,
-    .verify = gemm_rs_verify,
-};
+SIM_OP(gemm_rs, SIM_TILES(gemm_rs), .operands = gemm_rs_operands, .fill = exact_fill,
+       .verify = gemm_rs_verify);

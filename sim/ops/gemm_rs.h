@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/roles/gemm_rs_joint.h"
+#include "core/roles/gemm_rs_norm.h"
 #include "core/ops/op.h"
 #include "sim/op.h"
 
@@ -13,6 +14,15 @@ static inline int sim_gemm_rs_joint(const struct mk_plan *plan, const struct gem
     if (plan->problem.exec == MK_EXEC_CUDA)
         return gemm_rs_exchange(p, cta, t, first, rows, parts);
     return p->passing ? gemm_rs_joint(p, cta, t) : 0;
+}
+
+/* Behind a compute CTA's last tile: norms of the rows whose sums are here. */
+static inline int sim_gemm_rs_norm(const struct gemm_rs_plan *p, struct mk_cta *cta)
+{
+    if (!p->norm.columns)
+        return 0;
+    gemm_rs_ended(p, cta);
+    return gemm_rs_norm_rows(p, cta);
 }
 
 static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct gemm_rs_plan *p,

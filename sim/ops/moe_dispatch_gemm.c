@@ -7,25 +7,8 @@
 
 MK_ROLES_OF(moe_dispatch_gemm, moe_intra_comm(&p->dispatch, cta), moe_inter_send(&p->dispatch, cta),
             0);
-SIM_ROLES(moe_dispatch_gemm);
-
-static int moe_dispatch_gemm_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return moe_await_routed(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
-}
-
-static int moe_dispatch_gemm_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
-                                  struct mk_tile *out)
-{
-    moe_tile(moe_dispatch_gemm_plan_of(plan), cta, t, out);
-    return out->rows > 0;
-}
-
-static int moe_dispatch_gemm_before(const struct mk_plan *plan, struct mk_cta *cta,
-                                    const struct mk_tile *t, uint32_t slice)
-{
-    return moe_before(moe_dispatch_gemm_plan_of(plan), cta, t);
-}
+SIM_TILES_OF(moe_dispatch_gemm, moe_await_routed(&p->dispatch, cta),
+             (moe_tile(p, cta, t, tile), tile->rows > 0), moe_before(p, cta, tile), 0, 0);
 
 static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t,
                                        uint64_t epoch, struct sim_operands *out)
@@ -57,14 +40,5 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
     out->scales_pitch = 1;
 }
 
-const struct sim_op sim_op_moe_dispatch_gemm = {
-    .run = moe_dispatch_gemm_role,
-    .open = moe_dispatch_gemm_open_tiles,
-    .tile = moe_dispatch_gemm_tile,
-    .before = moe_dispatch_gemm_before,
-    .operands = moe_dispatch_gemm_operands,
-    .routes = 1,
-    .start = exact_moe_start,
-    .fill = exact_moe_fill,
-    .verify = exact_moe_verify,
-};
+SIM_OP(moe_dispatch_gemm, SIM_TILES(moe_dispatch_gemm), .operands = moe_dispatch_gemm_operands,
+       .routes = 1, .start = exact_moe_start, .fill = exact_moe_fill, .verify = exact_moe_verify);

@@ -10,7 +10,10 @@
 
 MK_ROLES_OF(moe_ffn, moe_intra_comm(&p->dispatch, cta), moe_inter_send(&p->dispatch, cta),
             moe_ffn_inter_reduce(p, cta));
-SIM_ROLES(moe_ffn);
+SIM_TILES_OF(moe_ffn, moe_await_routed(&p->dispatch, cta),
+             (moe_ffn_tile(p, cta, t, tile), tile->rows > 0),
+             moe_ffn_before(p, cta, tile->stage == MOE_FFN_UP, tile->row),
+             (moe_ffn_after(p, cta, tile, parts), 0), 0);
 
 static uint32_t units(const struct mk_plan *plan)
 {
@@ -39,30 +42,6 @@ static int sums_away(const struct mk_plan *plan, struct mk_cta *cta)
     while (!ending && moe_ffn_job_away(p, cta, &at, &job))
         ending = moe_ffn_add(p, cta, &job);
     return ending;
-}
-
-static int moe_ffn_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
-{
-    return moe_await_routed(&moe_ffn_plan_of(plan)->dispatch, cta);
-}
-
-static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
-{
-    moe_ffn_tile(moe_ffn_plan_of(plan), cta, t, out);
-    return out->rows > 0;
-}
-
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                  uint32_t slice)
-{
-    return moe_ffn_before(moe_ffn_plan_of(plan), cta, t->stage == MOE_FFN_UP, t->row);
-}
-
-static int publish(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                   uint32_t first, uint32_t rows, uint32_t parts)
-{
-    moe_ffn_after(moe_ffn_plan_of(plan), cta, t, parts);
-    return 0;
 }
 
 static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
@@ -111,22 +90,7 @@ static void moe_ffn_factor(const struct mk_problem *q, uint32_t which, uint64_t 
     *n = which ? q->moe.hidden : q->moe.inner;
 }
 
-const struct sim_op sim_op_moe_ffn = {
-    .run = moe_ffn_role,
-    .open = moe_ffn_open_tiles,
-    .units = units,
-    .leaves_puts = 1,
-    .unit = sums_here,
-    .leaves = leaves,
-    .away = sums_away,
-    .tile = tile,
-    .before = before,
-    .publish = publish,
-    .operands = moe_ffn_operands,
-    .second = MK_SPACE_ARG4,
-    .factor = moe_ffn_factor,
-    .routes = 1,
-    .start = exact_moe_start,
-    .fill = exact_moe_ffn_fill,
-    .verify = exact_moe_ffn_verify,
-};
+SIM_OP(moe_ffn, SIM_TILES(moe_ffn), .operands = moe_ffn_operands, .second = MK_SPACE_ARG4,
+       .factor = moe_ffn_factor, .units = units, .unit = sums_here, .leaves = leaves,
+       .away = sums_away, .leaves_puts = 1, .routes = 1, .start = exact_moe_start,
+       .fill = exact_moe_ffn_fill, .verify = exact_moe_ffn_verify);

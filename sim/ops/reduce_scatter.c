@@ -8,8 +8,6 @@
 
 #include <stdlib.h>
 
-SIM_ROLES(reduce_scatter);
-
 /* A of a rank. Half of it are 2^20 or -2^20, of fp16 2^12 or -2^12 beside numbers below 2^-13, to
  * which fp32 adds no small number without a loss: so each order of addition has bits of its own. */
 static void reduce_scatter_make(const struct mk_problem *q, uint64_t seed, uint32_t rank,
@@ -68,5 +66,4 @@ static int reduce_scatter_verify(const struct sim_launch *l)
     return 0;
 }
 
-const struct sim_op sim_op_reduce_scatter = {
-    .run = reduce_scatter_role, .fill = reduce_scatter_fill, .verify = reduce_scatter_verify};
+SIM_OP(reduce_scatter, .fill = reduce_scatter_fill, .verify = reduce_scatter_verify);

@@ -13,19 +13,8 @@
 
 MK_ROLES_OF(ring_attention, ring_attention_intra_comm(p, cta), ring_attention_inter_send(p, cta),
             0);
-SIM_ROLES(ring_attention);
-
-static int tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
-{
-    ring_attention_tile(ring_attention_plan_of(plan), t, out);
-    return out->rows > 0;
-}
-
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
-                  uint32_t slice)
-{
-    return ring_attention_before(ring_attention_plan_of(plan), cta, t);
-}
+SIM_TILES_OF(ring_attention, 0, (ring_attention_tile(p, t, tile), tile->rows > 0),
+             ring_attention_before(p, cta, tile), 0, 0);
 
 static void ring_attention_math(struct sim_cta *cta, const struct mk_tile *t, void (*between)(void))
 {
@@ -160,13 +149,6 @@ static int ring_attention_verify(const struct sim_launch *l)
     return wrong;
 }
 
-const struct sim_op sim_op_ring_attention = {
-    .run = ring_attention_role,
-    .tile = tile,
-    .before = before,
-    .math = ring_attention_math,
-    .handed = ring_attention_handed,
-    .flop = ring_attention_flop,
-    .fill = ring_attention_fill,
-    .verify = ring_attention_verify,
-};
+SIM_OP(ring_attention, SIM_TILES(ring_attention), .math = ring_attention_math,
+       .handed = ring_attention_handed, .flop = ring_attention_flop, .fill = ring_attention_fill,
+       .verify = ring_attention_verify);
