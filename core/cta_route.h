@@ -5,41 +5,41 @@
 #include "core/cta_made.h"
 #include "core/gemm_table.h"
 
-/* Where tokens go. Each token of each rank names k experts; expert e is on rank e / rank_experts. On
- * the rank of an expert its rows begin at a multiple of tile_rows, behind those of the expert
+/* Where tokens go. Each token of each rank names k experts; expert e is on rank e / rank_experts.
+ * On the rank of an expert its rows begin at a multiple of tile_rows, behind those of the expert
  * before, in the order of source rank, token, place among the k. No rank has another's ids but
  * those of tokens that come to it, so work and memory do not grow with ranks times tokens.
  *
  * Several CTAs make the tables together, in steps: `part` of `parts` is what one CTA does of a
  * step, and all have done a step before any begins the next.
  *
- *   KEEP     one CTA, where a plan drops what does not fit: the own rank's ids come from an argument
- *            to `ids`. Of its places on experts of one rank, in the order of tokens and places, the
- *            first `quota` are kept; the others' become UINT32_MAX. With a quota of capacity / W no
- *            rank can overflow, and no rank needs to know another's ids to tell.
+ *   KEEP     one CTA, where a plan drops what does not fit: the own rank's ids come from an
+ *            argument to `ids`. Of its places on experts of one rank, in the order of tokens and
+ *            places, the first `quota` are kept; the others' become UINT32_MAX. With a quota of
+ *            capacity / W no rank can overflow, and no rank needs to know another's ids to tell.
  *   COUNT    the own rank's ids are counted: rows of each expert, tokens of each rank and node
  *   PLACE    each place of a token learns its numbers (struct mk_route_record), and what the own
  *            rank has to say to the others is made: to those of its node in `say` and `telling`, to
  *            those of other nodes in `railing`
  *   RELAY    with several nodes, once all have come: what this rail's ranks of other nodes have to
  *            say, `railed`, is added to `say` and `telling`, by ranks of this node
- *   LAY_OUT  once all ranks of the node have told theirs: rows, and, for a product, `source`, `wanted`,
- *            `awaited` and the order of tiles
+ *   LAY_OUT  once all ranks of the node have told theirs: rows, and, for a product, `source`,
+ *            `wanted`, `awaited` and the order of tiles
  *
  * Where there is a map, ids name `logical` experts, and those of ranks are their copies, which here
  * alone are called experts: each rank looks up which one its tokens take (mk_route_expert), so what
  * ranks say to each other, and all behind it, knows nothing of a map.
  *
- * What is said to a rank by another, of one node's tokens: said_words words, the rows of each of its
- * experts, then how many tokens come to it, and to its node (struct mk_route_said).
+ * What is said to a rank by another, of one node's tokens: said_words words, the rows of each of
+ * its experts, then how many tokens come to it, and to its node (struct mk_route_said).
  *
  * A token that lies on this rank has a number: up to `room` this rank's own; from landed_source on
  * [gpus][landed_room], those that each other rank of the node brings, its own first, then of the
- * nodes behind, in their order, those of its rail's rank, one behind the other; from relay_source on
- * [nodes][relay_room], those that this rail's rank of each other node sends. More than there is room
- * for, of these or of rows, is an overflow: then nothing but the head is made, which says so. Both
- * ranks of a link know how many tokens it has before one is written, so neither writes past the
- * other's room. */
+ * nodes behind, in their order, those of its rail's rank, one behind the other; from relay_source
+ * on [nodes][relay_room], those that this rail's rank of each other node sends. More than there is
+ * room for, of these or of rows, is an overflow: then nothing but the head is made, which says so.
+ * Both ranks of a link know how many tokens it has before one is written, so neither writes past
+ * the other's room. */
 enum mk_route_step {
     MK_ROUTE_KEEP,
     MK_ROUTE_COUNT,
@@ -64,10 +64,10 @@ enum mk_route_said {
     MK_SAID_OF_NODE /* ... to its node */
 };
 
-/* What a GPU need not divide for, since a plan has it: the rank's node and place in it, tokens whose
- * places have a lane of a warp each, numbers of counters and words below, and what makes a division by k
- * of a number below 32, and by rank_experts of an expert's or a run's, a product, and one by the rows of
- * a tile a shift (mk_route_know). */
+/* What a plan computes once, so that a GPU does not divide: the rank's node and local rank, tokens
+ * of a warp with a lane for each place, and the numbers of counters and words below. Divisions
+ * become products (by k of a number below 32; by rank_experts) and shifts (by the rows of a tile):
+ * mk_route_know makes the factors. */
 struct mk_route_known {
     uint32_t node, local, lane_tokens, counters, words;
     uint32_t by_k;    /* in units of 2^-16 */
@@ -91,15 +91,15 @@ struct mk_route {
     uint64_t dropped;            /* uint64_t: += how many of a launch were not kept */
     uint64_t map;                /* uint32_t [logical]: mk_route_expert's */
     uint32_t said_words;         /* a multiple of 4 */
-    /* Offsets in this rank's heap, of here on; [k] records for each token. What other ranks write is
-     * of this launch alone (moe_route). */
+    /* Offsets in this rank's heap, of here on; [k] records for each token. What other ranks write
+     * is of this launch alone (moe_route). */
     uint64_t records; /* [tokens]: the own rank's */
     uint64_t say;     /* [gpus][nodes][said_words]: to a rank of this node, of a node's tokens */
     uint64_t said;    /* [gpus][nodes][said_words]: by a rank of this node */
     uint64_t telling; /* [gpus][landed_room]: records of the tokens of `push` */
     uint64_t landed_records; /* [gpus][landed_room]: of those that have come from there */
-    /* [nodes] of rail_pitch bytes: [gpus][said_words] to each rank of a node; behind rail_head bytes
-     * [relay_room] records, of the tokens of `sent`; and the same by this rail's ranks */
+    /* [nodes] of rail_pitch bytes: [gpus][said_words] to each rank of a node; behind rail_head
+     * bytes [relay_room] records, of the tokens of `sent`; and the same by this rail's ranks */
     uint64_t railing, railed;
     uint64_t rail_head, rail_pitch; /* multiples of 128 */
     /* uint32_t [numbers of tokens][k]: row, where the expert is this rank's; else UINT32_MAX */
@@ -112,8 +112,8 @@ struct mk_route {
      * order */
     uint64_t sent;
     uint64_t sent_count; /* uint32_t [nodes] */
-    /* uint32_t [tokens][k]: which of `sent` the token is, of the expert's node, where that is another
-     * and no place before has said it; else UINT32_MAX. Of several nodes */
+    /* uint32_t [tokens][k]: which of `sent` the token is, of the expert's node, where that is
+     * another and no place before has said it; else UINT32_MAX. Of several nodes */
     uint64_t sent_at;
     uint64_t came_count; /* uint32_t [nodes]: tokens of this rail's rank of that node */
     /* uint32_t [gpus][landed_room]: what this rank hands on to each other local rank: of each node,
@@ -122,8 +122,8 @@ struct mk_route {
      * in order */
     uint64_t push;
     uint64_t push_first, push_count; /* uint32_t [nodes][gpus] */
-    /* uint32_t [W]: of the tokens of a rank that the rank of this node on its rail brings, the first
-     * one's place among those that rank brings, and how many they are */
+    /* uint32_t [W]: of the tokens of a rank that the rank of this node on its rail brings, the
+     * first one's place among those that rank brings, and how many they are */
     uint64_t landed_first, landed_count;
     /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows; += those of
      * other ranks' tokens */
@@ -167,15 +167,15 @@ struct mk_route_head {
     uint64_t adding;
 };
 
-/* What a GPU reports in place of a wait's cause, plus enum mk_route_over; of such a report the wait's
- * length is the rank that has no room. */
+/* What a GPU reports in place of a wait's cause, plus enum mk_route_over; of such a report the
+ * wait's length is the rank that has no room. */
 #define GPU_CAUSE_OVERFLOW 256u
 
 #define MK_ROUTE_WARPS 12u /* of a thread block that makes tables */
 
-/* The expert that an id of the own rank's tokens stands for; `experts` or more: none. The map says how
- * far behind the id's number it is, so that zeros are a map: each logical expert is the expert of
- * its number. */
+/* The expert that an id of the own rank's tokens stands for; `experts` or more: none. The map says
+ * how far behind the id's number it is, so that zeros are a map: each logical expert is the expert
+ * of its number. */
 MK_PURE uint32_t mk_route_expert(const struct mk_route *r, const uint32_t *map, uint32_t id)
 {
     return !r->logical ? id : id < r->logical ? id + map[id] : UINT32_MAX;
@@ -211,8 +211,8 @@ MK_PURE uint32_t mk_route_said_words(uint32_t rank_experts)
     return (rank_experts + MK_SAID_OF_NODE + 1 + 3) / 4 * 4;
 }
 
-/* Where the records of the list of tokens lie whose first has number `source`, from the number of the
- * first token of a node on. */
+/* Where the records of the list of tokens lie whose first has number `source`, from the number of
+ * the first token of a node on. */
 MK_PURE uint64_t mk_route_records(const struct mk_route *r, uint32_t source)
 {
     const uint64_t each = r->k * (uint64_t)sizeof(struct mk_route_record);
@@ -243,20 +243,22 @@ MK_PURE uint64_t mk_route_counters(const struct mk_topo *t, uint32_t experts)
     return experts + mk_world(t) + t->nodes;
 }
 
-/* A warp marks which of its lanes have an expert, a rank, a node, and which of its tokens have the last
- * two. */
+/* A warp marks which of its lanes have an expert, a rank, a node, and which of its tokens have the
+ * last two. */
 MK_PURE uint64_t mk_route_marks(const struct mk_topo *t, uint32_t experts)
 {
     return experts + 2ull * mk_world(t) + 2ull * t->nodes;
 }
 
-/* Words that a thread block needs for it, in shared memory where they fit, beside 128 that are always
- * there: counters of each of its warps' runs, marks of lanes and of their tokens (mk_route_marks), and
- * counters of the blocks before; later 6 of each of its experts, where each run of the
- * order begins, in so many stretches, counts of each source's rows, and where lists of each rank
- * begin. What is left of MK_ROUTE_SHARED, or of engine mma's, keeps ids, where they fit. */
+/* Words that a thread block needs for it, in shared memory where they fit. MK_ROUTE_SCAN_WORDS are
+ * always there. Behind them: counters of each warp's runs, marks of lanes and of their tokens
+ * (mk_route_marks), and counters of the blocks before. Later, in the same place: 6 words of each of
+ * the block's experts, where each run of the order begins, in so many stretches, counts of each
+ * source's rows, and where lists of each rank begin. The rest of MK_ROUTE_SHARED, or of engine
+ * mma's, keeps ids, where they fit. */
 #define MK_ROUTE_SHARED 200000u
 #define MK_MMA_ROUTE_SHARED 98304u
+#define MK_ROUTE_SCAN_WORDS 128u /* of a block's scans */
 MK_PURE uint64_t mk_route_shared_words(const struct mk_topo *t, uint32_t experts,
                                        uint32_t stretches)
 {
@@ -264,7 +266,7 @@ MK_PURE uint64_t mk_route_shared_words(const struct mk_topo *t, uint32_t experts
                    counted = MK_ROUTE_WARPS * (counters + mk_route_marks(t, experts)) + counters,
                    laid = experts + (6ull + stretches) * (experts / mk_world(t)) + mk_world(t) +
                           2ull * t->gpus + 2 + t->nodes;
-    return (128 + (counted > laid ? counted : laid) + 3) / 4 * 4;
+    return (MK_ROUTE_SCAN_WORDS + (counted > laid ? counted : laid) + 3) / 4 * 4;
 }
 
 MK_PURE struct mk_route_known mk_route_know(const struct mk_route *r)
@@ -297,8 +299,8 @@ struct mk_route_rows {
     uint32_t rows, node_begin, node_end, rank_begin, rank_end;
 };
 
-/* Whole tiles of `rows` rows; then all. In 32 bits, all of which a plan's row numbers have: on a GPU, where every
- * launch makes tables, a division of 64 bits takes some hundred steps. */
+/* Whole tiles of `rows` rows; then all. In 32 bits, all of which a plan's row numbers have: on a
+ * GPU, where every launch makes tables, a division of 64 bits takes some hundred steps. */
 MK_PURE uint32_t mk_route_whole_tiles(const struct mk_route *r, uint32_t rows)
 {
     return r->known.by_tile ? rows >> (r->known.by_tile - 1) : rows / r->tile_rows;

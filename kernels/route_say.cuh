@@ -208,7 +208,7 @@ PTX_FN void route_count(const struct mk_cta *cta, const struct route_walk *w)
     if (r->spill) {
         route_count_run(w, &run, run.counts, run.marks);
     } else { /* where the compiler sees that they are in shared memory: other atomics are slow there */
-        uint32_t *words = w->scan + ROUTE_SCAN_WORDS;
+        uint32_t *words = w->scan + MK_ROUTE_SCAN_WORDS;
         route_count_run(w, &run, words + (run.counts - w->words), words + (run.marks - w->words));
     }
     __syncthreads();

@@ -7,13 +7,12 @@
 #include "kernels/cta.cuh"
 
 #define ROUTE_NONE UINT32_MAX
-enum { ROUTE_SCAN_WORDS = 128 };
 
 struct route_walk {
     const struct mk_route *r;
     char *heap;
     uint32_t world, node, local;
-    uint32_t *scan;  /* shared memory: ROUTE_SCAN_WORDS */
+    uint32_t *scan;  /* shared memory: MK_ROUTE_SCAN_WORDS */
     uint32_t *words; /* mk_route_shared_words, in shared memory if they fit */
     /* of shared memory, behind them: for `spare` places */
     uint4 *notes;
@@ -31,8 +30,8 @@ PTX_FN struct route_walk route_walk_begin(const struct mk_cta *cta, const struct
     const uint32_t used = r->known.words, shared = (r->shared ? r->shared : MK_ROUTE_SHARED) / 4;
     w.scan = (uint32_t *)cta->scratch;
     w.words = r->spill ? (uint32_t *)(w.heap + r->spill) + (uint64_t)r->part * used
-                       : w.scan + ROUTE_SCAN_WORDS;
-    const uint32_t behind = r->spill ? ROUTE_SCAN_WORDS : used;
+                       : w.scan + MK_ROUTE_SCAN_WORDS;
+    const uint32_t behind = r->spill ? MK_ROUTE_SCAN_WORDS : used;
     w.notes = (uint4 *)(w.scan + behind);
     w.spare = (shared - behind) / 4;
     return w;

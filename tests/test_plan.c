@@ -567,6 +567,14 @@ static void middle_tile(void **state)
         assert_int_not_equal(built(&one, 0, 0).problem.tuning.tile_n, 192);
     }
     struct mk_problem other = q;
+    other.m = 384, other.n = 8192; /* 129 tiles of 192 columns: two waves of 128 CTAs */
+    other.tuning.split = (struct mk_role_split){{128, 128}, 1};
+    assert_int_equal(built(&other, 0, 0).problem.tuning.tile_n, 128);
+    other.m = 256; /* one wave of tiles of 128 columns on 132 SMs, but not of 100 CTAs */
+    assert_int_equal(built(&q, 0, 0).problem.tuning.tile_n, 192);
+    other.tuning.split = (struct mk_role_split){{100, 100}, 1};
+    assert_int_equal(built(&other, 0, 0).problem.tuning.tile_n, 192);
+    other = q;
     other.op = MK_OP_GEMM_RS; /* its shots are asked for, or its tile */
     other.tuning.shots = 2;
     assert_int_not_equal(built(&other, 0, 0).problem.tuning.tile_n, 192);

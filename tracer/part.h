@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/event.h"
+#include "core/ops/op.h"
 #include "core/plan.h"
 #include "tracer/trace.h"
 
@@ -16,7 +17,7 @@ struct trace_chunk {
 struct trace_plan {
     uint32_t id, op;
     uint64_t m, n, k;
-    char shape[160]; /* op_problem_text; "": its m,n,k */
+    char shape[OP_PROBLEM_TEXT]; /* op_problem_text; "": its m,n,k */
     uint32_t tile_m, tile_n, chunk_rows, pieces;
     uint32_t slices, pace, fanout, shots, split_k; /* 0 where the operator has none */
     uint32_t deterministic, b_transposed, b_columns, back_fp8;

@@ -58,8 +58,8 @@ static int plan_any_gemm_tile(const struct mk_problem *q, uint32_t i, struct mk_
                                       : mk_gemm_tile(i, out);
 }
 
-/* Whether a GPU's tile may be of columns that are gated: two runs of B, of 64 columns or more. Of FP8
- * each lies in one block of scales: runs are 128, or on engine mma 32. */
+/* Whether a GPU's tile may be of columns that are gated: two runs of B, of 64 columns or more. Of
+ * FP8 each lies in one block of scales: runs are 128, or on engine mma 32. */
 static int plan_gates(const struct mk_problem *q, const struct mk_gemm_tile *tile)
 {
     const uint32_t run = tile->tile_n / 2;
@@ -150,7 +150,8 @@ static int plan_few_rows(const struct mk_problem *q)
             (q->op != MK_OP_AG_GEMM && mk_world(&q->topo) < MK_SUM_BLOCKS));
 }
 
-/* Whether a plan of one shot may have tiles of 192 columns, of which there are kernels of bf16 without parts of three bytes. */
+/* Whether a plan of one shot may have tiles of 192 columns, of which there are kernels of bf16
+ * without parts of three bytes. */
 static int plan_middle(const struct mk_problem *q, struct mk_gemm_tile *out)
 {
     return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA && !q->fp16 && !q->fp8 &&
@@ -159,15 +160,17 @@ static int plan_middle(const struct mk_problem *q, struct mk_gemm_tile *out)
 
 int plan_in_the_middle(const struct mk_problem *q, struct mk_gemm_tile *tile)
 {
-    const uint64_t rows = mk_ceil_div(q->m, 128);
-    return plan_middle(q, tile) && rows * mk_ceil_div(q->n, 128) > q->sms &&
-           rows * mk_ceil_div(q->n, tile->tile_n) <= q->sms;
+    const uint64_t rows = mk_ceil_div(q->m, 128), asked = q->tuning.split.ctas[MK_COMPUTE],
+                   ctas = asked ? asked : q->sms;
+    return plan_middle(q, tile) && rows * mk_ceil_div(q->n, 128) > ctas &&
+           rows * mk_ceil_div(q->n, tile->tile_n) <= ctas;
 }
 
-/* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many of
- * the next size (by pairs of CTAs that split K, where it is long), else large ones. 177 shapes of 192 to 3072 rows on two H200s (docs/FIGURES.md): 64x64
- * is up to 1.3 times as fast as 128x64 where it still fits. Of fp16 one is built; of e4m3 and the same bits everywhere, which
- * have other tiles, nothing of the kind was measured. */
+/* Of one shot on wgmma: all rows in one tile or as many small tiles as there are SMs, else as many
+ * of the next size (by pairs of CTAs that split K, where it is long), else large ones. 177 shapes
+ * of 192 to 3072 rows on two H200s (docs/FIGURES.md): 64x64 is up to 1.3 times as fast as 128x64
+ * where it still fits. Of fp16 one is built; of e4m3 and the same bits everywhere, which have other
+ * tiles, nothing of the kind was measured. */
 static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, plan_tiles *tiles,
                                                   int pairs)
 {

@@ -18,14 +18,14 @@ plan_tiles plan_gemm_tile, plan_gemm_sum_tile;
 
 /* One shot, where it is left open: for so many rows on a GPU, where all ranks are of one node
  * (docs/FIGURES.md has the measurement); and what tile, of large ones that of a pair of CTAs where
- * `pairs`. most: shots that the operator has (struct op_descriptor). -EINVAL where it is asked for and there is no
- * such plan. */
+ * `pairs`. most: shots that the operator has (struct op_descriptor). -EINVAL where it is asked for
+ * and there is no such plan. */
 int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, uint64_t most_rows,
                       int pairs, char *error, size_t size);
 
-/* Whether of a plan of one shot tiles of 192 columns, *tile, are one wave where tiles of 128 are more: a product of 384,8192,4096
- * then takes 41 us in place of 52, one of 768,4096,8192 76 in place of 93 (one H200, docs/FIGURES.md). Two waves take as
- * long as three of 128. */
+/* Whether tiles of 192 columns, *tile, are one wave of a plan of one shot, and tiles of 128 more
+ * than one: a product of 384,8192,4096 then takes 41 us in place of 52, one of 768,4096,8192 76 in
+ * place of 93 (one H200, docs/FIGURES.md). Two waves take as long as three of 128. */
 int plan_in_the_middle(const struct mk_problem *q, struct mk_gemm_tile *tile);
 
 /* struct op_descriptor's: `shared_k`: on GPUs the default K is what the ranks share in parts,
@@ -47,9 +47,9 @@ int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *er
 double plan_multiply_ns(const struct mk_problem *q);
 #define PLAN_NETWORK_RATE 50.0
 
-/* What gemm_rs and gemm_ar choose where it is left open (core/ops/gemm_rs_choose.c); `gathers`: the sum goes
- * to all ranks. In this order: shots, and the tile of one shot (0, or -EINVAL as plan_choose_shots);
- * tile, chunks and roles; ns as mk_tuning.pace has them. */
+/* What gemm_rs and gemm_ar choose where it is left open (core/ops/gemm_rs_choose.c); `gathers`: the
+ * sum goes to all ranks. In this order: shots, and the tile of one shot (0, or -EINVAL as
+ * plan_choose_shots); tile, chunks and roles; ns as mk_tuning.pace has them. */
 int plan_choose_gemm_rs_shots(struct mk_problem *q, uint32_t most, int gathers, char *error,
                               size_t size);
 void plan_choose_gemm_rs(struct mk_problem *q, int gathers);
