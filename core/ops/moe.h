@@ -1,14 +1,14 @@
-/* What the MoE operators share (moe.c): the problem T,H,I,E,K, and the plan of
- * how tokens come to their experts. */
+/* What the MoE operators share (moe.c, moe_choose.c, moe_size.c, moe_tables.c): the problem
+ * T,H,I,E,K, and the plan of how tokens come to their experts. */
 #pragma once
 
 #include "core/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "core/roles/moe_dispatch_plan.h"
 
-/* Of a problem's own numbers: rows of its experts that a rank has room for, 0: the plan's to say; 1:
- * places that do not fit are dropped; 1: a launch reads how many tokens there are; how many logical
- * experts a map places, 0: there is none; 1: launches have two halves. */
+/* Of a problem's own numbers: rows of its experts that a rank has room for, 0: the plan's to say;
+ * 1: places that do not fit are dropped; 1: a launch reads how many tokens there are; how many
+ * logical experts a map places, 0: there is none; 1: launches have two halves. */
 enum { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED, MOE_LOGICAL, MOE_HALVES };
 
 /* Experts that ids name. */
@@ -28,10 +28,10 @@ extern const struct op_shape op_shape_moe_rows; /* T,H,E,K, of those that multip
 void op_choose_moe_rows(enum op_size size, uint64_t world, uint64_t *numbers);
 #define OP_MOE_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS)
 
-/* plan_choose_moe: what tuning leaves open, `tile_n` and `reducers` CTAs (inter_reduce) on a
- * GPU. plan_check_moe_tuning: 0, or -EINVAL. plan_size_moe, once tuning is
- * chosen: numbers of tokens, rows and chunks; which arguments ids are, and weights (the heap: none).
- * plan_check_moe_gpu: whether the operator's kernel takes the problem. */
+/* plan_choose_moe: what tuning leaves open, `tile_n` and `reducers` CTAs (inter_reduce) on a GPU.
+ * plan_check_moe_tuning: 0, or -EINVAL. plan_size_moe, once tuning is chosen: numbers of tokens,
+ * rows and chunks; which arguments ids are, and weights (the heap: none). plan_check_moe_gpu:
+ * whether the operator's kernel takes the problem. */
 void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
 /* Before it, of engine mma's tiles the small one where an expert has few rows or `columns`. tile_n:
  * all have these columns; 0: as many as rows. */
@@ -59,15 +59,16 @@ void plan_moe_tables_first(struct moe_dispatch_plan *m, const struct mk_problem 
                            struct op_tables *t);
 void plan_moe_tables(struct moe_dispatch_plan *m, struct op_tables *t);
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m); /* the largest put of dispatch */
-/* How many experts of a rank, which has `own`, some token has chosen, on the average, where tokens choose evenly. */
+/* How many experts of a rank, which has `own`, some token has chosen, on the average, where tokens
+ * choose evenly. */
 double plan_moe_touched(const struct mk_problem *q, double own);
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
                             uint64_t *network_bytes);
 
-/* How sums go back (core/roles/moe_ffn.h): buffers and flags; bytes
- * that they add to dispatch's; and tokens whose sums a CTA makes at a time: on a GPU one for each
- * warp of a block, or, where there are few, so many that all blocks that add have some: with several
- * nodes, or without a product, inter_reduce's alone; where there are many, several for each warp. */
+/* How sums go back (core/roles/moe_ffn.h): buffers and flags; bytes that they add to dispatch's;
+ * and tokens whose sums a CTA makes at a time: on a GPU one for each warp of a block, or, where
+ * there are few, so many that all blocks that add have some: with several nodes, or without a
+ * product, inter_reduce's alone; where there are many, several for each warp. */
 struct moe_ffn_plan;
 void plan_moe_sums_size(struct moe_ffn_plan *m, const struct mk_problem *q);
 void plan_moe_sums_tables(struct moe_ffn_plan *m, struct op_tables *t);

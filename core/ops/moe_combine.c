@@ -1,5 +1,5 @@
-/* MoE combine: what experts have made of tokens, summed by weight where the tokens are from. What it
- * is, which shapes it takes, and where everything lies. */
+/* MoE combine: what experts have made of tokens, summed by weight where the tokens are from. What
+ * it is, which shapes it takes, and where everything lies. */
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_halves_plan.h"

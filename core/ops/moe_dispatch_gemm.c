@@ -14,9 +14,10 @@ static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struc
     return q->fp8 ? mk_fp8_grouped_tile(i, out) : mk_grouped_tile(i, out);
 }
 
-/* Of bf16 on wgmma: rows of an expert, at most, where tiles of 128 columns may be better than of 256; and from how many tiles of
- * 256 on, in waves of compute CTAs, to how many. Two H200s (docs/FIGURES.md): where a second wave is nearly empty (16 to 128
- * tokens, 7168,2048,32,8: 1.07 waves) 1.25 to 1.32 times as fast, at 1.4 to 1.6 waves 1.02 to 1.05, at 1.9 .92. */
+/* Of bf16 on wgmma: rows of an expert, at most, where tiles of 128 columns may be better than of
+ * 256; and from how many tiles of 256 on, in waves of compute CTAs, to how many. Two H200s
+ * (docs/FIGURES.md): where a second wave is nearly empty (16 to 128 tokens, 7168,2048,32,8: 1.07
+ * waves) 1.25 to 1.32 times as fast, at 1.4 to 1.6 waves 1.02 to 1.05, at 1.9 .92. */
 #define MOE_NARROW_ROWS 96
 #define MOE_NARROW_FROM 0.9
 #define MOE_NARROW_TO 1.67
@@ -30,8 +31,9 @@ static int moe_dispatch_gemm_narrow(const struct mk_problem *q, uint64_t rows)
 }
 
 /* Of the tiles that are built, the narrowest that has all columns; else the widest. Of FP8 no more
- * than 128 columns where an expert's rows fill no tile: reading B then takes the time, and more tiles
- * share it more evenly (two H200s, 16 to 128 tokens: 18 to 21 % less time; docs/FIGURES.md). */
+ * than 128 columns where an expert's rows fill no tile: reading B then takes the time, and more
+ * tiles share it more evenly (two H200s, 16 to 128 tokens: 18 to 21 % less time;
+ * docs/FIGURES.md). */
 static uint32_t moe_dispatch_gemm_columns(const struct mk_problem *q)
 {
     const uint64_t rows = q->moe.tokens * mk_world(&q->topo) * q->moe.k / q->moe.experts;

@@ -74,8 +74,9 @@ static void moe_ffn_tables(struct mk_plan *p, struct op_tables *t)
 
 /* CTAs for sums on a GPU, beside those that compute first. With several nodes they alone add what
  * goes back to others: simulated, 16 of them are 2 to 26 % faster than 8 from 64 to 4096 tokens on
- * 2 x 2, 2 x 4, 2 x 8 and 4 x 8 (not measured). On one node they add while the last quarter is multiplied; a
- * token's sums are the more of its time the fewer columns its experts have (docs/FIGURES.md). */
+ * 2 x 2, 2 x 4, 2 x 8 and 4 x 8 (not measured). On one node they add while the last quarter is
+ * multiplied; a token's sums are the more of its time the fewer columns its experts have
+ * (docs/FIGURES.md). */
 static uint32_t moe_ffn_reducers(const struct mk_problem *q)
 {
     const uint64_t by_inner = 16384 / q->moe.inner;
