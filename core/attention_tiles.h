@@ -9,8 +9,8 @@
     X(64, 128, 3, 2, true) X(128, 128, 2, 2, true) X(192, 96, 2, 2, false) X(256, 80, 2, 2, false)
 
 /* The same where the producer waits for other GPUs too, and warps beside it push: they need
- * registers, which three warpgroups leave with fewer keys at a time. The last is for sums that are the
- * same everywhere. */
+ * registers, which three warpgroups leave with fewer keys at a time. The last is for sums that are
+ * the same everywhere. */
 #define MK_RING_ATTENTION_TILES(X)                                                                 \
     X(64, 96, 3, 2, true) X(64, 176, 2, 2, true) X(128, 128, 2, 2, true) X(64, 128, 2, 2, true)
 
@@ -25,8 +25,8 @@
 #define MK_MMA_ATTENTION_PAIR(dim, keys, warps, blocks)                                            \
     (2 * ((16 * (warps) * (blocks) + 4 * (keys)) * 2 * (dim) + 2048))
 
-/* Where a row's bits are the same everywhere keys are multiplied so many at a time, from places of the
- * sequence that they divide: a row's largest score so far, by which it rounds weights, follows from
- * that. Of engine mma tiles have half as many. */
+/* Where a row's bits are the same everywhere keys are multiplied so many at a time, from places of
+ * the sequence that they divide: a row's largest score so far, by which it rounds weights, follows
+ * from that. Of engine mma tiles have half as many. */
 #define MK_SAME_KEYS 128u
 #define MK_SAME_KEYS_MMA 64u

@@ -122,8 +122,8 @@ MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)
 
 /* How many CTAs of a rank take each role; the order of enum mk_role is that of CTAs in a launch's
  * grid. On a GPU a CTA is a thread block, but CTAs of intra_comm may be co-resident with compute:
- * then each is a warp of a compute block, the schedule stays the same, and every SM computes. On the
- * host each CTA is a coroutine either way. */
+ * then each is a warp of a compute block, the schedule stays the same, and every SM computes. On
+ * the host each CTA is a coroutine either way. */
 struct mk_role_split {
     uint32_t ctas[MK_ROLES];
     /* warps of each compute block that are CTAs of intra_comm; 0: those have blocks of their own */

@@ -61,7 +61,8 @@ struct mk_chunk {
 };
 
 /* How numbers lie in memory. MK_FP24: fp32 without its lowest byte, which is 2^-15 of a number at
- * most; how the bytes lie is the executor's. MK_E4M3: with scales, which lie where its user says. */
+ * most; how the bytes lie is the executor's. MK_E4M3: with scales, which lie where its user
+ * says. */
 enum mk_dtype { MK_BF16, MK_FP32, MK_FP24, MK_E4M3, MK_FP16 };
 
 /* What one CTA (or a cluster of two) computes at a time: C[c_slab][row.., col..] = A[a_slab][row..,

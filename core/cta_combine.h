@@ -1,5 +1,5 @@
-/* The CTA interface, weighted sums: of what ranks have, and by core/cta_sums.h of a token's rows. On
- * the host: sim/cta.c, on GPUs: kernels/cta_combine.cuh. Asynchronous, as core/cta.h says. */
+/* The CTA interface, weighted sums: of what ranks have, and by core/cta_sums.h of a token's rows.
+ * On the host: sim/cta.c, on GPUs: kernels/cta_combine.cuh. Asynchronous, as core/cta.h says. */
 #pragma once
 
 #include "core/cta.h"
@@ -15,8 +15,9 @@ struct mk_term {
 
 #define MK_TERMS 32u
 
-/* Trees of core/sum_tree.h, of fp32, on the host alone: where a GPU adds from registers, terms are 2, 4 or 8 nodes of one level,
- * without weights, and cut; of tokens' sums (core/cta_sums.h) they are added to MK_SUM_BLOCKS leaves first, by weight. */
+/* Trees of core/sum_tree.h, of fp32, on the host alone: where a GPU adds from registers, terms are
+ * 2, 4 or 8 nodes of one level, without weights, and cut; of tokens' sums (core/cta_sums.h) they
+ * are added to MK_SUM_BLOCKS leaves first, by weight. */
 enum mk_combine_tree { MK_COMBINE_IN_TURN, MK_COMBINE_NODES, MK_COMBINE_LEAVES };
 
 /* What one weighted sum adds: terms[0 .. count - 1], weight times run, element by element in fp32,

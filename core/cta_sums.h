@@ -15,7 +15,8 @@ enum mk_reach { MK_REACH_RANK, MK_REACH_NODE, MK_REACH_ALL };
  * experts, or none in a place. Of those of this rank its rows are added, each by its weight; other
  * ranks of this node, and other nodes, have added theirs. Added in fp32, in the order of nodes, of
  * ranks in a node, of experts, of places; or in a tree whose leaves are runs of experts
- * (core/sum_tree.h), of which what a rank or a node has added is a node. Offsets are in this rank's heap, but for those of rows. */
+ * (core/sum_tree.h), of which what a rank or a node has added is a node. Offsets are in this rank's
+ * heap, but for those of rows. */
 struct mk_sums {
     uint32_t id; /* the plan's number of the chunk, for traces */
     struct mk_topo topo;
@@ -31,8 +32,8 @@ struct mk_sums {
      * rank's the list's begin, in the order of `turn` */
     uint64_t parts, parts_first;
     uint32_t parts_room;
-    /* [nodes][whole_room]: what other nodes have added; uint32_t [k] of each token: which of a node's
-     * its sum is. Of the own rank's tokens alone. */
+    /* [nodes][whole_room]: what other nodes have added; uint32_t [k] of each token: which of a
+     * node's its sum is. Of the own rank's tokens alone. */
     uint64_t whole, whole_at;
     uint32_t whole_room;
     uint64_t elements;
@@ -50,8 +51,9 @@ MK_PURE uint64_t mk_sums_bytes(const struct mk_sums *s, uint32_t number)
     return mk_combine_bytes(s->elements, number);
 }
 
-/* The leaf that an expert's row is added in, or the first one of the node that another rank or node has added, by its first expert:
- * there it stands for the whole node, since nothing else is added to that. */
+/* The leaf that an expert's row is added in, or the first one of the node that another rank or node
+ * has added, by its first expert: there it stands for the whole node, since nothing else is added
+ * to that. */
 MK_PURE uint16_t mk_sums_leaf(const struct mk_sums *s, uint32_t expert)
 {
     return s->tree_experts ? (uint16_t)mk_sum_leaf(s->tree_experts, expert) : (uint16_t)0;
@@ -64,9 +66,9 @@ MK_PURE uint64_t mk_sums_part(const struct mk_sums *s, uint32_t local, uint32_t 
     return s->parts + ((uint64_t)local * s->parts_room + place) * mk_sums_bytes(s, s->carried);
 }
 
-/* Who has added what others add of a list is told of by flags: of local rank 0's first part on, each
- * rank's parts_pitch behind the one's before; a part is of part_rows tokens of a chunk. And of node 0's
- * first chunk on, each node's whole_pitch behind. */
+/* Who has added what others add of a list is told of by flags: of local rank 0's first part on,
+ * each rank's parts_pitch behind the one's before; a part is of part_rows tokens of a chunk. And of
+ * node 0's first chunk on, each node's whole_pitch behind. */
 struct mk_sums_flags {
     uint32_t parts, parts_pitch, part_rows, chunk_parts;
     uint32_t whole, whole_pitch;
@@ -124,9 +126,9 @@ static inline uint32_t mk_sums_record(struct mk_cta *cta, const struct mk_sums *
         cta, s->records + ((uint64_t)i * s->k + place) * sizeof(struct mk_route_record) + word);
 }
 
-/* What adds the rows of an expert, of which a place is: this rank; another of this node, whose sum is
- * `at` of the list; another node, whose is `at` of those it sends; or nobody here, or it is told of by
- * another place. */
+/* What adds the rows of an expert, of which a place is: this rank; another of this node, whose sum
+ * is `at` of the list; another node, whose is `at` of those it sends; or nobody here, or it is told
+ * of by another place. */
 enum mk_sums_from { MK_SUMS_ROW, MK_SUMS_PART, MK_SUMS_WHOLE, MK_SUMS_NOTHING };
 
 static inline enum mk_sums_from mk_sums_from(struct mk_cta *cta, const struct mk_sums *s,

@@ -5,8 +5,9 @@
  *   silu        x / (1 + e^-x)
  *   gelu_tanh   x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which is
  *               x / (1 + e^-(2 sqrt(2 / pi) (x + 0.044715 x^3)))
- *   gated       with an activation: B has two runs of N / 2 columns, a gate and what it lets through
- *               (up), and C has N / 2: f(A gate + bias) (A up + bias), as SwiGLU and GeGLU are
+ *   gated       with an activation: B has two runs of N / 2 columns, a gate and what it lets
+ *               through (up), and C has N / 2: f(A gate + bias) (A up + bias), as SwiGLU and GeGLU
+ *               are
  *   residual    C + residual, in fp32, rounded to bf16: the new residual
  *   rmsnorm     behind a residual: r weight / sqrt(mean(r^2) + eps) of each row r of the new
  *               residual as it was rounded, in fp32, rounded to bf16

@@ -14,7 +14,8 @@ enum mk_failure_kind {
     MK_FAIL_DEVICE,   /* the GPU or its driver said no; `status` is its code */
     MK_FAIL_INTERNAL, /* an invalid command or frame: a bug */
     MK_FAIL_SETUP,    /* `rank` could not open its part or make a plan: `detail` says why */
-    /* `producer` has no room for `seen` of `what`, but for `wanted`; no `what`: of its own tokens */
+    /* `producer` has no room for `seen` of `what`, but for `wanted`; no `what`: of its own
+     * tokens */
     MK_FAIL_OVERFLOW,
     MK_FAIL_KINDS
 };

@@ -112,8 +112,8 @@ MK_PURE uint32_t mk_stage_row(const struct mk_stages *s, const struct mk_stage *
     return at->first + at->index / (at->down ? s->down : s->up);
 }
 
-/* The first tile behind all of the rows of tiles before `row`: behind down of the group that the last
- * of them is in. */
+/* The first tile behind all of the rows of tiles before `row`: behind down of the group that the
+ * last of them is in. */
 MK_PURE uint32_t mk_stage_behind(const struct mk_stages *s, uint32_t row)
 {
     uint32_t group = s->down && s->group < s->rows ? s->group : s->rows,

@@ -11,21 +11,23 @@
 #define MK_GEMM_TILES(X)                                                                           \
     X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
-/* Those of kernels whose blocks of K are added in a tree (core/sum_tree.h), by a second set of registers: of more columns
- * there is no room for it. Of 128 columns sums that wait take the memory of two stages. */
+/* Those of kernels whose blocks of K are added in a tree (core/sum_tree.h), by a second set of
+ * registers: of more columns there is no room for it. Of 128 columns sums that wait take the memory
+ * of two stages. */
 #define MK_TREE_TILES(X) X(128, 128, 2, 4, 2) X(128, 128, 1, 4, 2) X(128, 64, 1, 8, 2)
 
-/* What there is besides for few rows. (The two halves of a stage are summed apart: not in the order of K; of a tree, two nodes.) */
+/* What there is besides for few rows. (The two halves of a stage are summed apart: not in the order
+ * of K; of a tree, two nodes.) */
 #define MK_FEW_ROWS_TILES(X) X(64, 64, 1, 6, 2)
 
-/* One of kernels of their own, where it fills a wave that tiles of 128 columns leave half empty: of 384
- * rows of 8192 columns and 768 of 4096 there are 129 and 132, and a product takes three quarters of
- * the time. */
+/* One of kernels of their own, where it fills a wave that tiles of 128 columns leave half empty: of
+ * 384 rows of 8192 columns and 768 of 4096 there are 129 and 132, and a product takes three
+ * quarters of the time. */
 #define MK_MIDDLE_TILES(X) X(128, 192, 1, 4, 2)
 
-/* And of a pair of CTAs that split K (kernels/hopper/gemm.cuh), each of which ends with 64 of the 128
- * rows: for sums in one shot of a long K where tiles of 64x64 do not all fit on the SMs at once, and
- * such pairs do. */
+/* And of a pair of CTAs that split K (kernels/hopper/gemm.cuh), each of which ends with 64 of the
+ * 128 rows: for sums in one shot of a long K where tiles of 64x64 do not all fit on the SMs at
+ * once, and such pairs do. */
 #define MK_SPLIT_TILES(X) X(64, 128, 2, 5, 4)
 
 /* Those of products of several groups of rows, where neighbours may have different B's and rows
@@ -40,9 +42,10 @@
  * (kernels/mma/gemm.cuh). */
 #define MK_MMA_TILES(X) X(128, 128, 64, 3, 8) X(64, 64, 64, 6, 4)
 
-/* And of FP8, whose lanes have raw sums beside the final ones: elements of K in pairs. Where columns
- * are gated a plan's tile is so many passes of these: 128 columns of the gate and as many of up
- * (kernels/ops/moe_ffn_mma.cuh); lanes of 128 rows have no room for what is kept between passes. */
+/* And of FP8, whose lanes have raw sums beside the final ones: elements of K in pairs. Where
+ * columns are gated a plan's tile is so many passes of these: 128 columns of the gate and as many
+ * of up (kernels/ops/moe_ffn_mma.cuh); lanes of 128 rows have no room for what is kept between
+ * passes. */
 #define MK_MMA_FP8_GATED_TILES(X) X(64, 64, 64, 6, 4)
 #define MK_MMA_FP8_TILES(X) X(128, 64, 64, 4, 8) MK_MMA_FP8_GATED_TILES(X)
 #define MK_MMA_FP8_PASSES 4

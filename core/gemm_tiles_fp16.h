@@ -1,6 +1,7 @@
-/* The tiles that kernels of fp16 are built for, as core/gemm_tiles.h has those of bf16: the large ones
- * and one for few rows, since each costs as much to compile as bf16's; of engine mma one. Of kernels
- * whose products are added, that for few rows is narrower, and the only one with MK_FP24 parts. */
+/* The tiles that kernels of fp16 are built for, as core/gemm_tiles.h has those of bf16: the large
+ * ones and one for few rows, since each costs as much to compile as bf16's; of engine mma one. Of
+ * kernels whose products are added, that for few rows is narrower, and the only one with MK_FP24
+ * parts. */
 #pragma once
 
 #include "core/gemm_tiles.h"

@@ -1,8 +1,8 @@
 /* The tiles that kernels of FP8 are built for, as core/gemm_tiles.h has those of bf16. A's scales
- * take room of the stages. Operators that add over ranks have the second list: of 256 columns there is
- * one box of C for each consumer, and so room for what they know of their tiles. The last two are of
- * products of several groups of rows (MK_GROUPED_TILES), and of such with two runs of columns of B,
- * each of which is 128: a block of scales of what is made of both. */
+ * take room of the stages. Operators that add over ranks have the second list: of 256 columns there
+ * is one box of C for each consumer, and so room for what they know of their tiles. The last two
+ * are of products of several groups of rows (MK_GROUPED_TILES), and of such with two runs of
+ * columns of B, each of which is 128: a block of scales of what is made of both. */
 #pragma once
 
 #include "core/gemm_tiles.h"

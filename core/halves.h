@@ -1,16 +1,16 @@
-/* A launch in two halves (mk_launch_begin, mk_launch_end), of operators whose plans can be made for it
- * (op_halves). The first half has the CTAs of all roles but inter_reduce: they send, and nothing that
- * they wait for comes from a second half. The second has those of inter_reduce, which take what has
- * come. Both are of one launch: of one epoch, with the same arguments, and CTAs keep their numbers.
- * On a GPU each is a kernel of its own, so SMs are free between them. */
+/* A launch in two halves (mk_launch_begin, mk_launch_end), of operators whose plans can be made for
+ * it (op_halves). The first half has the CTAs of all roles but inter_reduce: they send, and nothing
+ * that they wait for comes from a second half. The second has those of inter_reduce, which take
+ * what has come. Both are of one launch: of one epoch, with the same arguments, and CTAs keep their
+ * numbers. On a GPU each is a kernel of its own, so SMs are free between them. */
 #pragma once
 
 #include "core/base.h"
 
 enum mk_half { MK_WHOLE, MK_BEGIN, MK_END };
 
-/* What a GPU reports in place of a wait's cause where a half is out of turn: graphs that hold halves were
- * not replayed in turn, which no call sees. */
+/* What a GPU reports in place of a wait's cause where a half is out of turn: graphs that hold
+ * halves were not replayed in turn, which no call sees. */
 #define GPU_CAUSE_OUT_OF_TURN 255u
 
 /* The CTAs of a half, which are those from its first number on, up to its end. */

@@ -54,7 +54,8 @@ struct mk_machine {
     double stage_kn;  /* factor of a stage where B is [K, N] (1: as [N, K]) */
     double stage_fp8; /* ... of e4m3, 128 of K, with scales of blocks; 0: 1 */
     double
-        stage_fp8_sums; /* ... where products are added over ranks: with one set of raw sums; 0: stage_fp8 */
+        /* ... where products are added over ranks: with one set of raw sums; 0: stage_fp8 */
+        stage_fp8_sums;
     double fp8_narrow; /* ... in tiles of 128 columns, of either, where that is more; 0: no other */
     double promote_moe; /* ns more a stage of several groups' e4m3, 128 of K, for sums by scales; 0:
                          * it takes stage_fp8 */

@@ -137,30 +137,29 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
 
 #define MK_SHAPE 8 /* room for the numbers of any operator's shape */
 
-/* What a plan is made for. 0 and NULL choose the default.
- * shape: the global problem in the order of mk_op_shape; unused numbers are 0.
- * options: of the plan, as `mkernel tune` writes them: "tile=256,128 pace=310". The default is the
- * tuned plan for this shape, or the formula if there is none. "sms=100" among them: the plan has at
- * most that many thread blocks, so that other kernels have the other SMs; the default is all SMs.
- * "dtype=fp16": fp16, IEEE half, stands for bf16 in all that is said of mk_ag_gemm, mk_gemm_rs,
- * mk_gemm_ar, all_gather, all_to_all and reduce_scatter below; the others refuse it.
- * "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm, mk_gemm_rs); all_gather and all_to_all,
- * which do not look at what they move, take "dtype=fp8" (without scales) and "dtype=bytes". The
- * default is bf16.
- * "epilogue=bias+silu": what follows the product (mk_ag_gemm) or the sum (mk_gemm_rs); the default
- * is nothing.
- * "split=contiguous": each rank of a causal ring_attention has one run of rows of the sequence
- * (mk_ring_attention_rows). "capacity=4096": of a MoE, rows of its experts that a rank has room for.
- * "logical=56": of a MoE, ids name so many experts, and mk_moe_set_experts says which the ranks hold.
- * "tokens=launch": of a MoE, T is the most, and mk_launch takes one argument more, behind all others:
- * count [1] uint32, aligned to 4 bytes, of which each launch reads how many tokens this rank has, 0 to
- * T and not the same on all ranks. Those behind, their ids and weights are not read, and of Y not
- * written. So a captured CUDA graph serves every batch. Others than 0 to T end the launch on every
- * rank, and mk_wait returns -EIO with a sentence. */
-/* What a result's bits depend on. FAST: on the order in which ranks' parts come, too, and parts may be bf16. DETERMINISTIC:
- * sums over ranks are fp32 and in one order, so every run of one plan gives the same bits. EVERYWHERE: a row of C depends
- * on that row of A and on B alone: not on M, on the plan, or on how many ranks there are (mk_gemm_rs, mk_moe_ffn,
- * mk_ring_attention; ag_gemm and moe_dispatch_gemm). */
+/* What a plan is made for. 0 and NULL choose the default. shape: the global problem in the order of
+ * mk_op_shape; unused numbers are 0. options: of the plan, as `mkernel tune` writes them:
+ * "tile=256,128 pace=310". The default is the tuned plan for this shape, or the formula if there is
+ * none. "sms=100" among them: the plan has at most that many thread blocks, so that other kernels
+ * have the other SMs; the default is all SMs. "dtype=fp16": fp16, IEEE half, stands for bf16 in all
+ * that is said of mk_ag_gemm, mk_gemm_rs, mk_gemm_ar, all_gather, all_to_all and reduce_scatter
+ * below; the others refuse it. "dtype=fp8": A and B are e4m3, with scales (mk_ag_gemm, mk_gemm_rs);
+ * all_gather and all_to_all, which do not look at what they move, take "dtype=fp8" (without scales)
+ * and "dtype=bytes". The default is bf16. "epilogue=bias+silu": what follows the product
+ * (mk_ag_gemm) or the sum (mk_gemm_rs); the default is nothing. "split=contiguous": each rank of a
+ * causal ring_attention has one run of rows of the sequence (mk_ring_attention_rows).
+ * "capacity=4096": of a MoE, rows of its experts that a rank has room for. "logical=56": of a MoE,
+ * ids name so many experts, and mk_moe_set_experts says which the ranks hold. "tokens=launch": of a
+ * MoE, T is the most, and mk_launch takes one argument more, behind all others: count [1] uint32,
+ * aligned to 4 bytes, of which each launch reads how many tokens this rank has, 0 to T and not the
+ * same on all ranks. Those behind, their ids and weights are not read, and of Y not written. So a
+ * captured CUDA graph serves every batch. Others than 0 to T end the launch on every rank, and
+ * mk_wait returns -EIO with a sentence. */
+/* What a result's bits depend on. FAST: on the order in which ranks' parts come, too, and parts may
+ * be bf16. DETERMINISTIC: sums over ranks are fp32 and in one order, so every run of one plan gives
+ * the same bits. EVERYWHERE: a row of C depends on that row of A and on B alone: not on M, on the
+ * plan, or on how many ranks there are (mk_gemm_rs, mk_moe_ffn, mk_ring_attention; ag_gemm and
+ * moe_dispatch_gemm). */
 enum mk_deterministic { MK_FAST, MK_DETERMINISTIC, MK_EVERYWHERE };
 
 struct mk_spec {
@@ -246,8 +245,8 @@ const char *mk_plan_argument_type(const struct mk_plan *plan, uint32_t i);
 uint64_t mk_plan_argument_bytes(const struct mk_plan *plan, uint32_t i);
 int mk_plan_argument_is_output(const struct mk_plan *plan, uint32_t i);
 
-/* Rows of C of a moe_dispatch_gemm, and of the rows of a moe_dispatch or moe_combine: enough for any
- * ids; 0 for other operators. */
+/* Rows of C of a moe_dispatch_gemm, and of the rows of a moe_dispatch or moe_combine: enough for
+ * any ids; 0 for other operators. */
 uint64_t mk_moe_rows(const struct mk_plan *plan);
 
 /* ---- launches ---- */
@@ -272,37 +271,36 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
  * reports what fails later. */
 
 /* C = gather(A) * B, spec.shape {M, N, K}: A [M/W, K], B [K, N], C [M, N], bf16, where W is the
- * number of ranks. Sums are fp32.
- * Of a plan with "dtype=fp8" A and B are e4m3, B is [N, K] (spec.b_transposed), and mk_launch takes
- * A, B, C, A_scales [ceil(K/128), M/W], fp32, and B_scales [ceil(N/128), ceil(K/128)] or, with
- * "b_scales=columns", [N]; M/W and ceil(K/128) of B are rounded up to multiples of 4. A number is its
- * code times the scale of its 1 x 128 of A, of its 128 x 128 or column of B. K is a multiple of 16.
- * With "epilogue=WORDS", bias, silu or gelu_tanh (the approximation by tanh), or bias+ one of these,
- * C = f(gather(A) * B + bias), in fp32 and rounded once; of a bias mk_launch takes one argument
- * more, behind all others: bias [N] bf16, this rank's. With an activation and "gated", as in
- * "epilogue=silu+gated" (SwiGLU), B's columns are a gate's and those that it lets through, N/2 each:
- * C [M, N/2] = f(A * gate + bias) (A * up + bias); N is a multiple of 16, with scales of blocks on
- * GPUs N/2 of 128, on engine mma of 32. */
+ * number of ranks. Sums are fp32. Of a plan with "dtype=fp8" A and B are e4m3, B is [N, K]
+ * (spec.b_transposed), and mk_launch takes A, B, C, A_scales [ceil(K/128), M/W], fp32, and B_scales
+ * [ceil(N/128), ceil(K/128)] or, with "b_scales=columns", [N]; M/W and ceil(K/128) of B are rounded
+ * up to multiples of 4. A number is its code times the scale of its 1 x 128 of A, of its 128 x 128
+ * or column of B. K is a multiple of 16. With "epilogue=WORDS", bias, silu or gelu_tanh (the
+ * approximation by tanh), or bias+ one of these, C = f(gather(A) * B + bias), in fp32 and rounded
+ * once; of a bias mk_launch takes one argument more, behind all others: bias [N] bf16, this rank's.
+ * With an activation and "gated", as in "epilogue=silu+gated" (SwiGLU), B's columns are a gate's
+ * and those that it lets through, N/2 each: C [M, N/2] = f(A * gate + bias) (A * up + bias); N is a
+ * multiple of 16, with scales of blocks on GPUs N/2 of 128, on engine mma of 32. */
 int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
-/* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N],
- * C [M/W, N], bf16. Unless spec.deterministic is set, partial sums may be bf16 and may be added in
- * any order. With MK_EVERYWHERE K of all ranks is cut in 8 blocks, summed each for itself, and added
- * in one tree: the same bits of 1, 2, 4 and 8 ranks. With "dtype=fp8" as in mk_ag_gemm, but M is any,
- * and A_scales [ceil(K/128), M rounded up to a multiple of 4]; nobody looks at those behind M.
- * With "epilogue=residual" mk_launch takes one argument more, behind all others: residual, bf16 and
- * of C's shape, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it takes three more,
- * residual, norm_weight [N] and new_residual, bf16 and of C's shape: new_residual is that sum,
- * and C = new_residual * norm_weight / sqrt(mean(new_residual^2 of a row) + eps), in fp32, rounded
- * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. residual may be new_residual.
- * With "epilogue=residual+rmsnorm+quantize" it takes four more: residual, norm_weight, normed, e4m3
- * and of C's shape, and normed_scales [ceil(N/128), rows of C], fp32. They are, to the bit, what
+/* C = rank's rows of the sum over ranks of A * B, spec.shape {M, N, K}: A [M, K], B [K, N], C [M/W,
+ * N], bf16. Unless spec.deterministic is set, partial sums may be bf16 and may be added in any
+ * order. With MK_EVERYWHERE K of all ranks is cut in 8 blocks, summed each for itself, and added in
+ * one tree: the same bits of 1, 2, 4 and 8 ranks. With "dtype=fp8" as in mk_ag_gemm, but M is any,
+ * and A_scales [ceil(K/128), M rounded up to a multiple of 4]; nobody looks at those behind M. With
+ * "epilogue=residual" mk_launch takes one argument more, behind all others: residual, bf16 and of
+ * C's shape, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it takes three more,
+ * residual, norm_weight [N] and new_residual, bf16 and of C's shape: new_residual is that sum, and
+ * C = new_residual * norm_weight / sqrt(mean(new_residual^2 of a row) + eps), in fp32, rounded
+ * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. residual may be new_residual. With
+ * "epilogue=residual+rmsnorm+quantize" it takes four more: residual, norm_weight, normed, e4m3 and
+ * of C's shape, and normed_scales [ceil(N/128), rows of C], fp32. They are, to the bit, what
  * mk_quantize makes (MK_SCALE_1X128, a pitch of C's rows) of the C that residual+rmsnorm has; C is
  * the new residual, and may be residual itself. N is a multiple of 16. */
 int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
-/* C = the sum over ranks of A * B, the same bits on every rank, spec.shape {M, N, K}: A [M, K],
- * B [K, N], C [M, N], bf16; any M from 1. Sums, "dtype=fp8" and epilogues as in mk_gemm_rs; residual
+/* C = the sum over ranks of A * B, the same bits on every rank, spec.shape {M, N, K}: A [M, K], B
+ * [K, N], C [M, N], bf16; any M from 1. Sums, "dtype=fp8" and epilogues as in mk_gemm_rs; residual
  * is alike on all ranks. */
 int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
@@ -313,17 +311,18 @@ int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void
  * of fewer or none, and rank r holds block r. Causal: into 2 W of ceil(S/2W), and it holds block r,
  * then block 2 W - 1 - r, so that all ranks have the same work (zigzag); with "split=contiguous"
  * among the plan's options block r of W, and the last rank has the most to do. A rank without rows
- * launches too; its arguments may be NULL. The same bits on every run. With MK_EVERYWHERE a row depends on its query and on the keys and
- * values that it sees, not on the ranks or on which of them has what; a rank's blocks are of a multiple of 128 rows (on one rank that
- * has one block, of any number). */
+ * launches too; its arguments may be NULL. The same bits on every run. With MK_EVERYWHERE a row
+ * depends on its query and on the keys and values that it sees, not on the ranks or on which of
+ * them has what; a rank's blocks are of a multiple of 128 rows (on one rank that has one block, of
+ * any number). */
 int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o,
                       float *lse, void *stream);
 
-/* The rows of a sequence of `sequence` rows that rank `rank` of `world` holds in ring_attention: run
- * i begins at row begin[i] and has count[i] rows; the second lies behind the first in the rank's
- * tensors. causal is that of the spec; contiguous: 1 with "split=contiguous". Returns the number of
- * runs, 1 or 2, and sets what is behind them to 0. -EINVAL: a rank that is not below `world`. Does
- * not block; any thread, at any time. */
+/* The rows of a sequence of `sequence` rows that rank `rank` of `world` holds in ring_attention:
+ * run i begins at row begin[i] and has count[i] rows; the second lies behind the first in the
+ * rank's tensors. causal is that of the spec; contiguous: 1 with "split=contiguous". Returns the
+ * number of runs, 1 or 2, and sets what is behind them to 0. -EINVAL: a rank that is not below
+ * `world`. Does not block; any thread, at any time. */
 int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int causal,
                            int contiguous, uint64_t begin[2], uint64_t count[2]);
 
@@ -331,84 +330,84 @@ int mk_ring_attention_rows(uint64_t sequence, uint32_t world, uint32_t rank, int
  * rank, hidden and inner size, experts of all ranks, experts per token. X [T, H] and B [E/W, H, I]
  * bf16; ids [T, K]: the experts of each token, E or more for none. C [mk_moe_rows(plan), I] bf16:
  * the rows of one expert after those of another; rows [E/W, 2]: first row and number of rows of
- * each. An expert's rows are ordered by source rank, token and place. Rows of C
- * between experts hold anything. With "dtype=fp8" X are records of e4m3 [T, record]
- * (MK_SCALE_RECORDS), H is a multiple of 16, B is e4m3 [E/W, I, H] (spec.b_transposed), and there is
- * one argument more, which mk_launch takes behind `rows`: B_scales fp32 [E/W, ceil(I/128), ceil(H/128)
- * rounded up to a multiple of 4], of each expert's B as MK_SCALE_128X128 has them. */
+ * each. An expert's rows are ordered by source rank, token and place. Rows of C between experts
+ * hold anything. With "dtype=fp8" X are records of e4m3 [T, record] (MK_SCALE_RECORDS), H is a
+ * multiple of 16, B is e4m3 [E/W, I, H] (spec.b_transposed), and there is one argument more, which
+ * mk_launch takes behind `rows`: B_scales fp32 [E/W, ceil(I/128), ceil(H/128) rounded up to a
+ * multiple of 4], of each expert's B as MK_SCALE_128X128 has them. */
 int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids,
                          void *c, uint32_t *rows, void *stream);
 
-/* Each of this rank's tokens to the ranks of its experts, for those who compute there by themselves.
- * spec.shape {T, H, E, K}; X and ids as in mk_moe_dispatch_gemm. rows [mk_moe_rows(plan), H] bf16:
- * the rows of one of this rank's experts after those of another, in the order of source rank, token
- * and place; counts [E/W, 2]: first row, a multiple of 128 on a GPU and of 32 on the host, and number
- * of rows of each. Rows between experts are not written. The same bits on every run. With "dtype=fp8"
- * X and rows are records of e4m3 [.., record] (MK_SCALE_RECORDS), and H is a multiple of 16. */
+/* Each of this rank's tokens to the ranks of its experts, for those who compute there by
+ * themselves. spec.shape {T, H, E, K}; X and ids as in mk_moe_dispatch_gemm. rows
+ * [mk_moe_rows(plan), H] bf16: the rows of one of this rank's experts after those of another, in
+ * the order of source rank, token and place; counts [E/W, 2]: first row, a multiple of 128 on a GPU
+ * and of 32 on the host, and number of rows of each. Rows between experts are not written. The same
+ * bits on every run. With "dtype=fp8" X and rows are records of e4m3 [.., record]
+ * (MK_SCALE_RECORDS), and H is a multiple of 16. */
 int mk_moe_dispatch(struct mk_plan *plan, const void *x, const uint32_t *ids, void *rows,
                     uint32_t *counts, void *stream);
 
 /* Y = for each of this rank's tokens the sum over its K experts of weight * row, where rows
- * [mk_moe_rows(plan), H] bf16 lie as mk_moe_dispatch of the same shape and the same ids has laid out
- * this rank's: what its experts have made of them. ids [T, K] as there, weights [T, K] fp32, Y [T, H]
- * bf16; spec.shape {T, H, E, K}. A token without experts gets zeros. Rows of no token are not read.
- * Sums are fp32 in one order, with the same bits on every run; what is sent is rounded to bf16.
- * Nothing is kept from the dispatch: where everything lies follows from the
- * ids, which all ranks exchange again. */
+ * [mk_moe_rows(plan), H] bf16 lie as mk_moe_dispatch of the same shape and the same ids has laid
+ * out this rank's: what its experts have made of them. ids [T, K] as there, weights [T, K] fp32, Y
+ * [T, H] bf16; spec.shape {T, H, E, K}. A token without experts gets zeros. Rows of no token are
+ * not read. Sums are fp32 in one order, with the same bits on every run; what is sent is rounded to
+ * bf16. Nothing is kept from the dispatch: where everything lies follows from the ids, which all
+ * ranks exchange again. */
 int mk_moe_combine(struct mk_plan *plan, const void *rows, const uint32_t *ids,
                    const float *weights, void *y, void *stream);
 
 /* Y = each token through its experts: the sum over its K of weight * (silu(x G) * (x U)) B2.
- * spec.shape, X and ids as in mk_moe_dispatch_gemm; Y [T, H] bf16; weights [T, K] fp32;
- * B1 [E/W, H, 2 I] bf16: the columns of G, then those of U; B2 [E/W, I, H] bf16. A token without
- * experts gets zeros. Sums are fp32 in one order, with the same bits on every run; unless
- * spec.deterministic is set, what is sent is rounded to bf16. With MK_EVERYWHERE experts are cut in 8
- * runs by their numbers, a token's experts of a run are added in their order, and the runs in one tree:
- * a token's Y follows from the token, its experts and weights, on 1, 2, 4 or 8 ranks, without
- * "overflow=drop" or "logical=". With "dtype=fp8" X are records
- * (MK_SCALE_RECORDS), H and I are multiples of 16, B1 [E/W, 2 I, H] and B2 [E/W, H, I] are e4m3
- * (spec.b_transposed), the activation is quantised as MK_SCALE_1X128 has it, and there are two
- * arguments more, which mk_launch takes behind Y: B1_scales fp32 [E/W, 2, ceil(I/128), ceil(H/128)
- * rounded up to a multiple of 4], of each expert's G and of its U by themselves, and B2_scales
- * [E/W, ceil(H/128), ceil(I/128) rounded up to a multiple of 4], each as MK_SCALE_128X128 has them.
- * "back=fp8" (fast sums alone): what is sent back is e4m3 with scales as of MK_SCALE_1X128, 2.6e-2 of
- * error where bf16 has 1.7e-3. */
+ * spec.shape, X and ids as in mk_moe_dispatch_gemm; Y [T, H] bf16; weights [T, K] fp32; B1 [E/W, H,
+ * 2 I] bf16: the columns of G, then those of U; B2 [E/W, I, H] bf16. A token without experts gets
+ * zeros. Sums are fp32 in one order, with the same bits on every run; unless spec.deterministic is
+ * set, what is sent is rounded to bf16. With MK_EVERYWHERE experts are cut in 8 runs by their
+ * numbers, a token's experts of a run are added in their order, and the runs in one tree: a token's
+ * Y follows from the token, its experts and weights, on 1, 2, 4 or 8 ranks, without "overflow=drop"
+ * or "logical=". With "dtype=fp8" X are records (MK_SCALE_RECORDS), H and I are multiples of 16, B1
+ * [E/W, 2 I, H] and B2 [E/W, H, I] are e4m3 (spec.b_transposed), the activation is quantised as
+ * MK_SCALE_1X128 has it, and there are two arguments more, which mk_launch takes behind Y:
+ * B1_scales fp32 [E/W, 2, ceil(I/128), ceil(H/128) rounded up to a multiple of 4], of each expert's
+ * G and of its U by themselves, and B2_scales [E/W, ceil(H/128), ceil(I/128) rounded up to a
+ * multiple of 4], each as MK_SCALE_128X128 has them. "back=fp8" (fast sums alone): what is sent
+ * back is e4m3 with scales as of MK_SCALE_1X128, 2.6e-2 of error where bf16 has 1.7e-3. */
 int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids,
                const float *weights, const void *b2, void *y, void *stream);
 
-/* Which experts of ranks the logical experts are that ids name, of a MoE plan with "logical=L" among
- * its options: so that several ranks hold the same expert, and a token takes the nearest. Of such a
- * plan E are the ranks' experts, slots; slot s is on rank s / (E/W), and B and all tables go by slots;
- * ids are 0 to L-1, L or more for none; L is up to 2^20.
- * slots [experts][copies]: those that hold each logical expert, the same weights, by their numbers 0 to
- * E-1; below 0: none, so experts may have different numbers of copies. experts is L. A token of an
- * expert without a slot leaves its place out, as with an id that is none; a slot that is not named
- * gets no rows. No slot is of two experts. Before the first call each logical expert below E is the
- * slot of its number.
- * A rank's tokens take a slot of the rank, else one of its node, else any; those ranks that have none of
- * their own take the copies in turn, by a rule in which nothing but the map, the rank and the expert
- * counts: so the same inputs give the same bits in every run. Without logical= nothing is looked up.
- * What a rank has said stands for its own tokens, from its next launch on, and can be said again between
- * any two launches: ranks need not call together, nor say the same, but all that they say must be of
- * weights that lie there. The plan of a mk_moe_combine is told what that of its mk_moe_dispatch was when
- * it made the rows. Captured CUDA graphs go by it too. The array is host memory and read during
- * the call only. Blocks as mk_wait, which it does first; launches that mk_wait does not see must have
- * ended. The thread that launches calls. Errors: -EINVAL (no such plan; a slot that no rank has, or of
- * two experts: the map is as it was), -ENOMEM, and what mk_wait returns. */
+/* Which experts of ranks the logical experts are that ids name, of a MoE plan with "logical=L"
+ * among its options: so that several ranks hold the same expert, and a token takes the nearest. Of
+ * such a plan E are the ranks' experts, slots; slot s is on rank s / (E/W), and B and all tables go
+ * by slots; ids are 0 to L-1, L or more for none; L is up to 2^20. slots [experts][copies]: those
+ * that hold each logical expert, the same weights, by their numbers 0 to E-1; below 0: none, so
+ * experts may have different numbers of copies. experts is L. A token of an expert without a slot
+ * leaves its place out, as with an id that is none; a slot that is not named gets no rows. No slot
+ * is of two experts. Before the first call each logical expert below E is the slot of its number. A
+ * rank's tokens take a slot of the rank, else one of its node, else any; those ranks that have none
+ * of their own take the copies in turn, by a rule in which nothing but the map, the rank and the
+ * expert counts: so the same inputs give the same bits in every run. Without logical= nothing is
+ * looked up. What a rank has said stands for its own tokens, from its next launch on, and can be
+ * said again between any two launches: ranks need not call together, nor say the same, but all that
+ * they say must be of weights that lie there. The plan of a mk_moe_combine is told what that of its
+ * mk_moe_dispatch was when it made the rows. Captured CUDA graphs go by it too. The array is host
+ * memory and read during the call only. Blocks as mk_wait, which it does first; launches that
+ * mk_wait does not see must have ended. The thread that launches calls. Errors: -EINVAL (no such
+ * plan; a slot that no rank has, or of two experts: the map is as it was), -ENOMEM, and what
+ * mk_wait returns. */
 int mk_moe_set_experts(struct mk_plan *plan, const int32_t *slots, uint32_t experts,
                        uint32_t copies);
 
-/* Places logical experts: slots [experts][copies] for mk_moe_set_experts, of slot_count slots on `ranks`
- * ranks of `nodes` nodes. loads [experts]: what each has to do, in any unit, such as the rows of the last launches; 0 or
- * more. Each gets a slot; those that are left go to the expert whose copies have the most to do, one
- * after the other, up to `copies` an expert and one a rank. Then the heaviest copies go first, each to
- * a node with the fewest copies of its expert, so that tokens find one without the network, and there
- * to the rank with the least to do that has a slot left and no copy of it. (Greedy, as expert-parallel load
- * balancers do it; a slot is left over where all ranks that have one hold the expert.) The caller owns
- * both arrays. Any thread, with no communicator; takes experts * copies steps for each slot at most.
- * Errors: -EINVAL (fewer slots than experts, slots that the ranks do not divide, ranks that the nodes do
- * not, a load below 0 or not
- * finite, a number that is 0: nothing is written), -ENOMEM. */
+/* Places logical experts: slots [experts][copies] for mk_moe_set_experts, of slot_count slots on
+ * `ranks` ranks of `nodes` nodes. loads [experts]: what each has to do, in any unit, such as the
+ * rows of the last launches; 0 or more. Each gets a slot; those that are left go to the expert
+ * whose copies have the most to do, one after the other, up to `copies` an expert and one a rank.
+ * Then the heaviest copies go first, each to a node with the fewest copies of its expert, so that
+ * tokens find one without the network, and there to the rank with the least to do that has a slot
+ * left and no copy of it. (Greedy, as expert-parallel load balancers do it; a slot is left over
+ * where all ranks that have one hold the expert.) The caller owns both arrays. Any thread, with no
+ * communicator; takes experts * copies steps for each slot at most. Errors: -EINVAL (fewer slots
+ * than experts, slots that the ranks do not divide, ranks that the nodes do not, a load below 0 or
+ * not finite, a number that is 0: nothing is written), -ENOMEM. */
 int mk_moe_balance(const double *loads, uint32_t experts, uint32_t slot_count, uint32_t nodes,
                    uint32_t ranks, uint32_t copies, int32_t *slots);
 
@@ -448,9 +447,9 @@ enum mk_scaling {
 /* What is quantised. */
 enum mk_input { MK_INPUT_BF16, MK_INPUT_FP32, MK_INPUTS };
 
-/* Quantises x [rows, k] (type: enum mk_input) to q [rows, k] in e4m3 and fp32 scales: x = q * scale.
- * x and q are dense. Of the elements that share a scale, amax is the largest finite |x|, and in fp32,
- * each operation rounded to nearest, ties to even:
+/* Quantises x [rows, k] (type: enum mk_input) to q [rows, k] in e4m3 and fp32 scales: x = q *
+ * scale. x and q are dense. Of the elements that share a scale, amax is the largest finite |x|, and
+ * in fp32, each operation rounded to nearest, ties to even:
  *   scale = amax / 448        q = e4m3(x * (448 / amax))
  * Where amax is below 2^-110, zero included, scale is 1 and q zeros. What is not finite becomes NaN
  * (0x7f) in its own element and changes no scale. The same bits on the host and on a GPU.
@@ -458,24 +457,23 @@ enum mk_input { MK_INPUT_BF16, MK_INPUT_FP32, MK_INPUTS };
  * scaling (enum mk_scaling) and where the scale of element [r, c] lies:
  *   MK_SCALE_1X128     scales[c / 128 * pitch + r], pitch at least rows, 0: rows. A of operators of
  *                      FP8; transposed, what PyTorch's scaled_mm takes for BlockWise1x128
- *   MK_SCALE_128X128   scales[r / 128 * pitch + c / 128], pitch at least ceil(k/128), 0: that rounded
- *                      up to a multiple of 4. B of operators of FP8, by its rows [N, K];
+ *   MK_SCALE_128X128   scales[r / 128 * pitch + c / 128], pitch at least ceil(k/128), 0: that
+ *                      rounded up to a multiple of 4. B of operators of FP8, by its rows [N, K];
  *                      transposed, BlockWise128x128
  *   MK_SCALE_ROW       scales[r] (RowWise)
  *   MK_SCALE_TENSOR    scales[0] (TensorWise)
  *   MK_SCALE_RECORDS   in q, whose rows are records of k + 4 ceil(k/128) bytes rounded up to a
  *                      multiple of 16: k codes, then the row's scales, then bytes that are not
  *                      written. scales and pitch are not looked at. X of a MoE of FP8
- * Other scales are not written.
- * exec: MK_EXEC_CUDA: x, q and scales are device memory of the current GPU, x and q aligned to 16
- * bytes; the call returns at once, runs in the order of `stream` (a cudaStream_t), allocates
- * nothing and can be captured in a CUDA graph. It is one kernel that reads each element once, but of
- * rows beyond 16384 elements what lies behind those is read twice, and MK_SCALE_TENSOR is four small
- * steps that read x twice. Else the arrays are in host memory, and the calling thread has
- * quantised them when the call returns; `stream` is NULL.
- * The caller owns all memory. Any thread, with no communicator.
- * Errors: -EINVAL (k, pitch, alignment, NULL or an unknown number: nothing is written), -ENODEV (this
- * build has no CUDA), -EIO (CUDA refused the launch). */
+ * Other scales are not written. exec: MK_EXEC_CUDA: x, q and scales are device memory of the
+ * current GPU, x and q aligned to 16 bytes; the call returns at once, runs in the order of `stream`
+ * (a cudaStream_t), allocates nothing and can be captured in a CUDA graph. It is one kernel that
+ * reads each element once, but of rows beyond 16384 elements what lies behind those is read twice,
+ * and MK_SCALE_TENSOR is four small steps that read x twice. Else the arrays are in host memory,
+ * and the calling thread has quantised them when the call returns; `stream` is NULL. The caller
+ * owns all memory. Any thread, with no communicator. Errors: -EINVAL (k, pitch, alignment, NULL or
+ * an unknown number: nothing is written), -ENODEV (this build has no CUDA), -EIO (CUDA refused the
+ * launch). */
 int mk_quantize(uint32_t exec, uint32_t scaling, uint32_t type, const void *x, uint64_t rows,
                 uint64_t k, void *q, float *scales, uint64_t pitch, void *stream);
 
@@ -506,27 +504,26 @@ int mk_trace_end(struct mk_comm *comm, const char *path, const char *command);
 extern "C" {
 #endif
 
-/* Of a plan of moe_dispatch or moe_combine with "launch=halves" among its options: the first half of a
- * launch sends, the second takes what has come. Each is a kernel of its own, so between them the
- * caller's kernels have all SMs, on the same stream, while links and the network go on. (A whole
- * launch, mk_launch, of such a plan is both in turn.)
+/* Of a plan of moe_dispatch or moe_combine with "launch=halves" among its options: the first half
+ * of a launch sends, the second takes what has come. Each is a kernel of its own, so between them
+ * the caller's kernels have all SMs, on the same stream, while links and the network go on. (A
+ * whole launch, mk_launch, of such a plan is both in turn.)
  *
- * mk_launch_begin launches the first half, with the arguments of mk_launch. That of moe_dispatch waits
- * for no other rank; that of moe_combine waits until the other ranks have begun theirs. It returns at
- * once, and all that is said of mk_launch holds. When the stream has passed it, no argument may be
- * changed yet and no output read: the second half reads and writes the same ones.
+ * mk_launch_begin launches the first half, with the arguments of mk_launch. That of moe_dispatch
+ * waits for no other rank; that of moe_combine waits until the other ranks have begun theirs. It
+ * returns at once, and all that is said of mk_launch holds. When the stream has passed it, no
+ * argument may be changed yet and no output read: the second half reads and writes the same ones.
  *
- * mk_launch_end launches the second half of the launch that was begun last, on the same stream or one
- * that is ordered behind it by events. When the stream has passed it, outputs are there.
+ * mk_launch_end launches the second half of the launch that was begun last, on the same stream or
+ * one that is ordered behind it by events. When the stream has passed it, outputs are there.
  *
  * Every rank calls both, in the same order among its launches. Launches of other plans may stand
  * between them: two plans of one operator have two batches under way. Of the plan itself none may.
- * Both can be captured in CUDA graphs, in one or each in its own, whose replays must alternate: a half
- * that is replayed out of turn ends the launch on every rank, and mk_wait returns -EIO with a sentence.
- * mk_wait between them waits for the first half alone.
- * Errors, beside those of mk_launch: -EINVAL (a plan that was made without "launch=halves"; begun
- * twice; ended and not begun; mk_launch or mk_plan_destroy of a plan that has begun: nothing has
- * changed). */
+ * Both can be captured in CUDA graphs, in one or each in its own, whose replays must alternate: a
+ * half that is replayed out of turn ends the launch on every rank, and mk_wait returns -EIO with a
+ * sentence. mk_wait between them waits for the first half alone. Errors, beside those of mk_launch:
+ * -EINVAL (a plan that was made without "launch=halves"; begun twice; ended and not begun;
+ * mk_launch or mk_plan_destroy of a plan that has begun: nothing has changed). */
 int mk_launch_begin(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream);
 int mk_launch_end(struct mk_plan *plan, void *stream);
 

@@ -14,8 +14,8 @@ struct mk_tuning {
     uint32_t cluster;    /* CTAs that share a tile (1 or 2), each tile_m / cluster rows */
     uint32_t chunk_rows; /* a multiple of tile_m and of 8 */
     uint32_t fanout;     /* peers that a rank pushes to at once, 1 .. gpus - 1 */
-    /* 1 .. 16: ag_gemm on one node: runs of columns of a chunk of A that arrive one after the other;
-     * moe_ffn: slices of what a rank computes last; gemm_rs: of K of its last tiles */
+    /* 1 .. 16: ag_gemm on one node: runs of columns of a chunk of A that arrive one after the
+     * other; moe_ffn: slices of what a rank computes last; gemm_rs: of K of its last tiles */
     uint32_t slices;
     /* 1 .. 64 parts of a chunk or slice pushed over NVLink by different CTAs */
     uint32_t pieces;

@@ -1,7 +1,7 @@
-/* Locals that own what they point to: memory, a stream, a folder. It is given back where their block
- * ends, on every way out of it, after what is returned has been computed. NULL is nothing; what is
- * to outlive the block leaves by setting the local to NULL. Of a declaration with several names all
- * own. */
+/* Locals that own what they point to: memory, a stream, a folder. It is given back where their
+ * block ends, on every way out of it, after what is returned has been computed. NULL is nothing;
+ * what is to outlive the block leaves by setting the local to NULL. Of a declaration with several
+ * names all own. */
 #pragma once
 
 #include <dirent.h>

@@ -183,8 +183,8 @@ static uint64_t spec_number(const char *digits, uint64_t most)
     return number && !*end && !errno && number <= most ? number : 0;
 }
 
-/* "'overflow=drop': ag_gemm has room for all; it is of moe_ffn and ...", where the operator routes no
- * tokens. 0: it does. */
+/* "'overflow=drop': ag_gemm has room for all; it is of moe_ffn and ...", where the operator routes
+ * no tokens. 0: it does. */
 static int spec_refuse_unrouted(const struct mk_problem *q, const char *word, const char *has,
                                 char *error, size_t size)
 {
@@ -226,8 +226,8 @@ static int spec_read_choice(const char *word, struct mk_problem *q, char *error,
     return plan_refuse(error, size, "'%s' is not valid; it should be %s", word, list);
 }
 
-/* "sms=100" limits what all choices are made of, and is none of them; "capacity=4096"; "logical=56".
- * 1: it was one of these. */
+/* "sms=100" limits what all choices are made of, and is none of them; "capacity=4096";
+ * "logical=56". 1: it was one of these. */
 static int spec_read_number(const char *word, struct mk_problem *q, char *error, size_t size)
 {
     const char *sms = setting_value(word, "sms"), *logical = setting_value(word, "logical"),

@@ -1,16 +1,21 @@
-/* Sums whose bits depend neither on a plan nor on the number of ranks (MK_EVERYWHERE). One rule for every executor.
+/* Sums whose bits depend neither on a plan nor on the number of ranks (MK_EVERYWHERE). One rule for
+ * every executor.
  *
- *   K of all ranks lies in stages of MK_SUM_STAGE, and these in MK_SUM_BLOCKS blocks, the b-th from stage
- *   mk_sum_border(stages, b) on. A block is summed for itself, from zero, in the order of K. The blocks are the leaves of
- *   ((0+1)+(2+3))+((4+5)+(6+7)), in fp32; the root is rounded to bf16.
+ *   K of all ranks lies in stages of MK_SUM_STAGE, and these in MK_SUM_BLOCKS blocks, the b-th from
+ *   stage mk_sum_border(stages, b) on. A block is summed for itself, from zero, in the order of K.
+ *   The blocks are the leaves of ((0+1)+(2+3))+((4+5)+(6+7)), in fp32; the root is rounded to bf16.
  *
- *   Every number that is added there is cut to its upper 3 bytes first (mk_sum_cut), wherever it is added. So what
- *   crosses a link takes 3 bytes and loses nothing by it: 2^-15 of a number at most, where rounding the root costs 2^-9.
+ *   Every number that is added there is cut to its upper 3 bytes first (mk_sum_cut), wherever it is
+ *   added. So what crosses a link takes 3 bytes and loses nothing by it: 2^-15 of a number at most,
+ *   where rounding the root costs 2^-9.
  *
- *   A token's experts are added in such a tree, too (mk_sum_leaf): theirs are cut in as many runs by their numbers.
+ *   A token's experts are added in such a tree, too (mk_sum_leaf): theirs are cut in as many runs
+ *   by their numbers.
  *
- *   Of 1, 2, 4 or 8 ranks each has the blocks of one node of the tree: it sends one number, and what is left to add are the
- *   levels above. GPUs and host agree in all of it but the sums of a block, which on a GPU are the tensor core's. */
+ *   Of 1, 2, 4 or 8 ranks each has the blocks of one node of the tree: it sends one number, and
+ *   what is left to add are the levels above. GPUs and host agree in all of it but the sums of a
+ *   block, which on a GPU are the tensor
+ * core's. */
 #pragma once
 
 #include "core/base.h"
@@ -49,9 +54,9 @@ MK_PURE float mk_sum_root(float *node, uint32_t count)
     return node[0];
 }
 
-/* The leaf that an expert's rows are added in, of `experts` of all ranks: of a token's leaf the rows by weight, each product
- * rounded to fp32, from zero in the order of experts. No rank of 1, 2, 4 or 8 has a part of a leaf; one without rows is zero, as
- * any node without is. */
+/* The leaf that an expert's rows are added in, of `experts` of all ranks: of a token's leaf the
+ * rows by weight, each product rounded to fp32, from zero in the order of experts. No rank of 1, 2,
+ * 4 or 8 has a part of a leaf; one without rows is zero, as any node without is. */
 MK_PURE uint32_t mk_sum_leaf(uint32_t experts, uint32_t expert)
 {
     return (MK_SUM_BLOCKS * (expert + 1) - 1) / experts;

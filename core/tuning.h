@@ -1,10 +1,11 @@
 /* Tuned plans: the plans that were measured to be the fastest, kept in text files with one a line,
- * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or
- * what its numbers are), layout of B (of attention its mask: full or causal), sums, cluster (nodes
- * x ranks of a node) and device (its name with _ for blanks; "host" for the host executor) it was
- * found, then dtype=fp8 or dtype=fp16 where its plans multiply that, back=fp8 where sums of tokens come back so,
- * and engine=mma where they are of that engine (enum mk_engine), then the options that differ from what the plan's closed formula chooses, then
- * the measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a comment:
+ * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or what its
+ * numbers are), layout of B (of attention its mask: full or causal), sums, cluster (nodes x ranks
+ * of a node) and device (its name with _ for blanks; "host" for the host executor) it was found,
+ * then dtype=fp8 or dtype=fp16 where its plans multiply that, back=fp8 where sums of tokens come
+ * back so, and engine=mma where they are of that engine (enum mk_engine), then the options that
+ * differ from what the plan's closed formula chooses, then the measured times (by=simulation: those
+ * of `mkernel tune --exec sim`); # begins a comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256,128 pace=310 ms=0.512 formula_ms=0.556
  *   date=2026-11-21
@@ -13,7 +14,8 @@
  * is taken, where no option of the plan is given: the first whose all matches; else, of those that
  * differ in the shape's numbers alone, the nearest, if these together are no more than TUNING_NEAR
  * from it (the sum of |log2| of the ratios) and its plan fits the shape; else none, and the formula
- * chooses all. Plans of fp16 that have no line take one of bf16. How a MoE's tokens are routed is no part of it. */
+ * chooses all. Plans of fp16 that have no line take one of bf16. How a MoE's tokens are routed is
+ * no part of it. */
 #pragma once
 
 #include "core/ops/registry.h"
@@ -116,9 +118,10 @@ char *tuning_names(char text[TUNING_NAMES_TEXT]);
 /* The knob whose name is the first `length` characters of `word`; -1: there is none. */
 int tuning_knob_of(const char *word, size_t length);
 
-/* "compute=116,intra_comm=16": a role's CTAs, each a thread block on a GPU; "compute=132,intra_comm=2w":
- * two warps of each compute block are CTAs of intra_comm (on the host two CTAs for each that computes).
- * Roles that are not named have no CTA. 0, or -EINVAL with a sentence and *out as it was. */
+/* "compute=116,intra_comm=16": a role's CTAs, each a thread block on a GPU;
+ * "compute=132,intra_comm=2w": two warps of each compute block are CTAs of intra_comm (on the host
+ * two CTAs for each that computes). Roles that are not named have no CTA. 0, or -EINVAL with a
+ * sentence and *out as it was. */
 int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, size_t size);
 
 /* Adds them to `text` as they are read; roles without CTAs are left out. Returns text. */
@@ -130,8 +133,8 @@ char *tuning_say_roles(const struct mk_role_split *split, char *text, size_t siz
 struct mk_role_split tuning_old_roles(const uint32_t ctas[MK_ROLES]);
 
 /* A word as it is written since 2026-11-23, for files that are older: "roles=132+132+0+0",
- * "tile=256x128", "chunk_rows=256", and "width=2" for fanout; and since 2026-11-28, "pace=1". Returns text, or `word` where nothing
- * changed. */
+ * "tile=256x128", "chunk_rows=256", and "width=2" for fanout; and since 2026-11-28, "pace=1".
+ * Returns text, or `word` where nothing changed. */
 #define TUNING_WORD_TEXT 128
 const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT]);
 

@@ -1,5 +1,5 @@
-/* Tile math on the host by OpenBLAS: bf16 or fp16 operands widened to float32, sgemm, a gate where the op
- * has one, rounded to what they are (to nearest, ties to even). */
+/* Tile math on the host by OpenBLAS: bf16 or fp16 operands widened to float32, sgemm, a gate where
+ * the op has one, rounded to what they are (to nearest, ties to even). */
 #pragma once
 
 #include "sim/cta.h"

@@ -46,11 +46,12 @@
  * few sets of each cache (a switch then takes three times as long). */
 #define SMALL_STACK_COLOUR 320u
 
-/* Stacks of one mapping: an emulated GPU has thousands, and a mapping made and undone for each was a
- * third of a short run. */
+/* Stacks of one mapping: an emulated GPU has thousands, and a mapping made and undone for each was
+ * a third of a short run. */
 #define STACKS_OF_A_MAPPING 64u
 
-/* Lies at the high end of an unused stack, which has been used, so that no page is touched for it. */
+/* Lies at the high end of an unused stack, which has been used, so that no page is touched for
+ * it. */
 struct free_stack {
     struct free_stack *next;
 };

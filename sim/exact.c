@@ -275,8 +275,8 @@ static int exact_verify_codes(const struct mk_problem *q, const struct sim_launc
     return 0;
 }
 
-/* Of an epilogue of rows: what follows the sums `expected` (core/epilogue.h). An element of a normed
- * row may be the next of bf16. */
+/* Of an epilogue of rows: what follows the sums `expected` (core/epilogue.h). An element of a
+ * normed row may be the next of bf16. */
 static int exact_verify_rows(const struct mk_problem *q, const struct sim_launch *l, uint64_t first,
                              uint64_t rows, const int32_t *expected)
 {

@@ -1,6 +1,6 @@
-/* Sums over ranks that every order of addition and every rounding to bf16 or fp16 leaves exact: small
- * integers, no partial sum above 256. So the explorer compares bits, in fast and in deterministic
- * mode alike. */
+/* Sums over ranks that every order of addition and every rounding to bf16 or fp16 leaves exact:
+ * small integers, no partial sum above 256. So the explorer compares bits, in fast and in
+ * deterministic mode alike. */
 #pragma once
 
 #include "sim/op.h"
@@ -14,8 +14,8 @@ void exact_fill(const struct sim_launch *l);
 void exact_fill_bias(const struct mk_problem *q, const struct sim_launch *l);
 
 /* 1: `value` is right for an element of column `col`. *right: its product, in a row of them all; on
- * return what the element should be. After an activation its neighbours in bf16 are right, too: a GPU's e^x is not a
- * CPU's to the bit. */
+ * return what the element should be. After an activation its neighbours in bf16 are right, too: a
+ * GPU's e^x is not a CPU's to the bit. */
 int exact_is_right(const struct mk_problem *q, const struct sim_launch *l, uint64_t col,
                    uint16_t value, float *right);
 
@@ -23,6 +23,6 @@ int exact_is_right(const struct mk_problem *q, const struct sim_launch *l, uint6
 int exact_is_wrong(const struct sim_launch *l, const char *what, uint64_t row, uint64_t col,
                    uint16_t value, float right);
 
-/* C's rows [first, first + rows) of the sum over ranks, and what an epilogue of rows makes of them. 0,
- * or 1 with a sentence. */
+/* C's rows [first, first + rows) of the sum over ranks, and what an epilogue of rows makes of them.
+ * 0, or 1 with a sentence. */
 int exact_verify(const struct sim_launch *l, uint64_t first, uint64_t rows);

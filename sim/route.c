@@ -97,8 +97,8 @@ static int route_is_first(const struct mk_route *r, const uint32_t *named, uint3
     return 1;
 }
 
-/* A token, number `at` of those for local rank `to` of all nodes' that this rank hands on; `number`:
- * which it is here. */
+/* A token, number `at` of those for local rank `to` of all nodes' that this rank hands on;
+ * `number`: which it is here. */
 static void route_hand_on(const struct route_maker *m, uint32_t to, uint32_t at, uint32_t number,
                           const struct mk_route_record *records)
 {

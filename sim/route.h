@@ -16,8 +16,9 @@ uint64_t route_keep_plan(const struct mk_plan *plan, const uint32_t *map, uint32
 /* ... and these replaced by the experts that they stand for; UINT32_MAX: none. */
 uint64_t route_find_experts(const struct mk_plan *plan, const uint32_t *map, uint32_t *ids);
 
-/* The k experts, of `used`, that a token names where all alike get tokens. `mkernel run`, `bench` and
- * `sim` draw the same ones: the key is that of tensor ROUTE_IDS + rank of a launch (core/random.h). */
+/* The k experts, of `used`, that a token names where all alike get tokens. `mkernel run`, `bench`
+ * and `sim` draw the same ones: the key is that of tensor ROUTE_IDS + rank of a launch
+ * (core/random.h). */
 enum { ROUTE_IDS = 1000 };
 void route_draw_token(uint64_t key, uint64_t token, uint32_t k, uint32_t used, uint32_t *ids);
 

@@ -94,7 +94,8 @@ static void add_record(float *sum, const uint8_t *record, uint64_t elements, uin
         sum[i] += mk_e4m3_to_float(record[at + i]) * scales[(at + i) / MK_SCALE_BLOCK];
 }
 
-/* How many numbers from `at` on are added at a time: of those before `end`, or a block of a record. */
+/* How many numbers from `at` on are added at a time: of those before `end`, or a block of a
+ * record. */
 static uint64_t transfer_run(const struct mk_combine *c, uint64_t at, uint64_t end)
 {
     const uint64_t most = c->to == MK_E4M3 ? MK_SCALE_BLOCK : LANES,

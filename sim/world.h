@@ -102,11 +102,12 @@ void sim_world_vary(struct sim_world_config *config);
  * a fault (draw.c). */
 void sim_world_draw(struct sim_world_config *config);
 
-/* Shots of a plan whose tiles have rows of all ranks: 1, or, of an operator whose tiles may be shared out, for every
- * other `draw` 3. */
+/* Shots of a plan whose tiles have rows of all ranks: 1, or, of an operator whose tiles may be
+ * shared out, for every other `draw` 3. */
 uint32_t sim_one_shot(const struct mk_problem *problem, uint64_t draw);
 
-/* Of half of all plans of two shots blocks of columns, where the operator has them; N is made to fit. */
+/* Of half of all plans of two shots blocks of columns, where the operator has them; N is made to
+ * fit. */
 void sim_columns(struct mk_problem *problem, uint64_t draw);
 
 /* Whether a plan in its form of shots may have several slices. */

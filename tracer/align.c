@@ -88,7 +88,8 @@ static int align_plans_alike(const struct trace_part *p)
     return twice != 0;
 }
 
-/* Appends the launches of one track to l[*count ..], those whose plan is known; no `l`: counts all. */
+/* Appends the launches of one track to l[*count ..], those whose plan is known; no `l`: counts
+ * all. */
 static void align_track_launches(const struct trace_data *d, uint32_t rank,
                                  const struct mk_track *t, struct align_launch *l, uint64_t *count)
 {
@@ -120,7 +121,8 @@ int align_find_launches(const struct trace_data *d, struct align_launches *out)
     return 0;
 }
 
-/* The plan of the known launch that the record may be of and whose start is the nearest; 0: none. */
+/* The plan of the known launch that the record may be of and whose start is the nearest; 0:
+ * none. */
 static uint32_t align_nearest_plan(const struct align_launches *of, uint32_t what, int64_t start)
 {
     const struct align_launch *l = of->known;

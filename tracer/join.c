@@ -89,7 +89,8 @@ static int join_compare_put(const void *x, const void *y, void *context)
 {
     const struct trace_put *puts = context, *a = &puts[*(const uint32_t *)x],
                            *b = &puts[*(const uint32_t *)y];
-    return MK_ORDER(a->rank, b->rank) ?: MK_ORDER(a->m.ring, b->m.ring) ?: MK_ORDER(a->m.sequence, b->m.sequence);
+    int order = MK_ORDER(a->rank, b->rank) ?: MK_ORDER(a->m.ring, b->m.ring);
+    return order ?: MK_ORDER(a->m.sequence, b->m.sequence);
 }
 
 /* Commands carry 24 bits of their sequence, and a track may have dropped its last ones: within a

@@ -116,7 +116,8 @@ static int merge_add_rank(struct trace_data *d, uint32_t rank,
 static int merge_compare_launch(const void *x, const void *y)
 {
     const struct trace_launch *a = x, *b = y;
-    return MK_ORDER(a->start, b->start) ?: MK_ORDER(a->epoch, b->epoch) ?: MK_ORDER(a->plan, b->plan);
+    int order = MK_ORDER(a->start, b->start) ?: MK_ORDER(a->epoch, b->epoch);
+    return order ?: MK_ORDER(a->plan, b->plan);
 }
 
 /* Numbers launches in order of time; events were given their numbers in order of discovery. */

@@ -111,8 +111,8 @@ static int chain_read_message(struct source *s, const char *condition, int64_t a
     "'" verb "'" TO_PEER "': chunk ' || coalesce(c.number || ' of rank ' || c.rank, argument), "   \
     "c.bytes FROM e LEFT JOIN chunk c ON c.plan = e.plan AND c.id = argument"
 
-/* One line about an event, "tile 37: rows 256-511, columns 0-255 of shard 2", but for the cause of a
- * wait. */
+/* One line about an event, "tile 37: rows 256-511, columns 0-255 of shard 2", but for the cause of
+ * a wait. */
 static void chain_words(struct source *s, const struct source_event *e, char *out, int size)
 {
     static const char *const words[MK_EV_KINDS] = {

@@ -20,9 +20,10 @@ struct loop {
     int no_colour;                /* filled in by loop_run: the user wants none */
 };
 
-/* Takes the terminal (not with --dump-screen), runs until the user quits, and restores it. opened: 0, or
- * -errno of what the viewer could not open, with one sentence in `error`: nothing is shown then. Returns
- * an exit status; on an error its sentence is on stderr. Frees the script and the cells. */
+/* Takes the terminal (not with --dump-screen), runs until the user quits, and restores it. opened:
+ * 0, or -errno of what the viewer could not open, with one sentence in `error`: nothing is shown
+ * then. Returns an exit status; on an error its sentence is on stderr. Frees the script and the
+ * cells. */
 int loop_run(struct loop *l, int opened, const char *error);
 
 enum { LOOP_DONE = 0, LOOP_USAGE = 2, LOOP_FAILED = 3 }; /* exit statuses of the command line */

@@ -145,7 +145,8 @@ void model_zoom(struct model *m, double factor, double about);
 void model_go(struct model *m, double time);
 void model_scroll(struct model *m, double columns);
 void model_settle(struct model *m); /* cursor inside, rows inside, event and chain under it */
-/* Moves `row` into 0 .. count - 1, and `top`, the first of `height` rows on the screen, to show it. */
+/* Moves `row` into 0 .. count - 1, and `top`, the first of `height` rows on the screen, to show
+ * it. */
 void model_keep_row_in_view(int *row, int *top, int count, int height);
 /* lists the rows anew, the cursor stays on its row; 0 or -ENOMEM */
 int model_rows(struct model *m);

@@ -1,5 +1,5 @@
-/* From each tile on, one option after the other (roles and pace together), as far as that helps, in one
- * shot and in two; then back to the closed formula in each option that does little. */
+/* From each tile on, one option after the other (roles and pace together), as far as that helps, in
+ * one shot and in two; then back to the closed formula in each option that does little. */
 #include "core/model/choose.h"
 #include "core/gemm_tiles.h"
 #include "core/model/model.h"
@@ -10,17 +10,19 @@
 #define GAIN 0.995     /* what a step must promise */
 #define TILE_GAIN 0.95 /* tiles are predicted less well than what moves */
 #define WORTH 1.05     /* options that together promise less are left to the closed formula */
-/* ... and 10 % where few plans of an operator were measured (core/ops/op.h, `well_known`). There chunks
- * stay the closed formula's: by events two of 24 choices of MoE with others were a third slower. */
+/* ... and 10 % where few plans of an operator were measured (core/ops/op.h, `well_known`). There
+ * chunks stay the closed formula's: by events two of 24 choices of MoE with others were a third
+ * slower. */
 #define WORTH_UNKNOWN 1.1
-/* ... and of FP8 on up to so many GPUs of a node, where the closed formula's plans were measured. */
+/* ... and of FP8 on up to so many GPUs of a node, where the closed formula's plans were
+ * measured. */
 #define FP8_MEASURED 4
 #define PASSES 3
 
 /* The other of one shot and two must promise this: each is predicted to some percent, and where it
- * lies with two GPUs was measured. Of 366 problems on 3, 4 and 8 GPUs (1 to 2048 rows of 8192,4096 and
- * 4096,8192; simulated) the plans taken so are 0.3 % slower in the mean than the better of the two
- * forms, 17 % at worst; with one shot up to 512 rows, as on two GPUs, 2.6 and 66 %. */
+ * lies with two GPUs was measured. Of 366 problems on 3, 4 and 8 GPUs (1 to 2048 rows of 8192,4096
+ * and 4096,8192; simulated) the plans taken so are 0.3 % slower in the mean than the better of the
+ * two forms, 17 % at worst; with one shot up to 512 rows, as on two GPUs, 2.6 and 66 %. */
 #define SHOTS_GAIN (1 / 1.1)
 #define SHOTS_MOST_ROWS                                                                            \
     2048 /* more were never looked at, and one shot's buffers are whole products */

@@ -196,8 +196,9 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     }
 }
 
-/* One shot: waves of tiles, each with its exchange behind it. All but the last wave's bytes go beside
- * products: of the next tile where tiles pass the outbox, else of CTAs that wait at other times. */
+/* One shot: waves of tiles, each with its exchange behind it. All but the last wave's bytes go
+ * beside products: of the next tile where tiles pass the outbox, else of CTAs that wait at other
+ * times. */
 static void model_joint(struct model_walk *w, const struct mk_problem *q,
                         const struct gemm_rs_plan *p)
 {
@@ -222,8 +223,8 @@ static void model_joint(struct model_walk *w, const struct mk_problem *q,
     w->end += m->launch;
 }
 
-/* Tiles that ranks share: a wave's parts and sums go beside the products of the next, and behind the last stand its
- * parts, the sum of what has come and its way to all. */
+/* Tiles that ranks share: a wave's parts and sums go beside the products of the next, and behind
+ * the last stand its parts, the sum of what has come and its way to all. */
 static void model_shared(struct model_walk *w, const struct mk_problem *q,
                          const struct gemm_rs_plan *p)
 {

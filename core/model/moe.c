@@ -10,8 +10,8 @@
 
 #define MOST_TILES (1u << 15) /* that are looked at one by one */
 
-/* A product of all rows with their experts' B: tiles side by side, elements of K, columns, and those
- * that are stored, if not all. */
+/* A product of all rows with their experts' B: tiles side by side, elements of K, columns, and
+ * those that are stored, if not all. */
 struct product {
     uint32_t across;
     uint64_t k, columns, stored;
@@ -39,8 +39,8 @@ static double moe_tokens(const struct moe_dispatch_plan *d, double share)
     return d->tokens * (1 - pow(1 - share, d->k));
 }
 
-/* Both steps of what a rank has to say, along the rail and to the node, between which several routers
- * meet; then of what it is told. */
+/* Both steps of what a rank has to say, along the rail and to the node, between which several
+ * routers meet; then of what it is told. */
 static double moe_tables_ns(const struct walk *a)
 {
     const struct mk_machine *m = a->w->machine;
@@ -104,9 +104,9 @@ static void moe_moves(struct walk *a)
     a->joins = model_later(a->joins, a->rail);
 }
 
-/* Of an expert's tiles of rows those that are computed before others' rows have come, and before other
- * nodes' have, on the average: a tile of rows of two kinds belongs to the later stretch of the order
- * (core/cta_route.h). */
+/* Of an expert's tiles of rows those that are computed before others' rows have come, and before
+ * other nodes' have, on the average: a tile of rows of two kinds belongs to the later stretch of
+ * the order (core/cta_route.h). */
 static double moe_own(const struct walk *a, double all)
 {
     const uint32_t world = mk_world(&a->d->topo);
@@ -149,8 +149,8 @@ static double moe_stored(const struct walk *a, const struct product *product)
            (a->row_tiles * product->across * (double)moe_stages(a, product));
 }
 
-/* ns of a tile of a product, of which `engines` are multiplied at once. An expert's last tile of rows
- * has every number of them, and at most half of all as often as more. */
+/* ns of a tile of a product, of which `engines` are multiplied at once. An expert's last tile of
+ * rows has every number of them, and at most half of all as often as more. */
 static double moe_tile_ns(const struct walk *a, const struct product *product, double engines)
 {
     const struct mk_machine *m = a->w->machine;

@@ -12,8 +12,8 @@
 /* Rows of the gathered A that one shot suits best: more are two. */
 #define AG_GEMM_FEW_ROWS 512
 
-/* Up to so many one CTA's tiles are as fast. With a pair's 384 and 512 rows of 8192,4096 take 53.9 and
- * 56.9 us, and else 57.1 and 61.9 (two H200s). */
+/* Up to so many one CTA's tiles are as fast. With a pair's 384 and 512 rows of 8192,4096 take 53.9
+ * and 56.9 us, and else 57.1 and 61.9 (two H200s). */
 #define AG_GEMM_ROWS_OF_PAIR 256
 
 #define SLICE_UNIT 128u /* bytes: a stage of the GEMM engine, and of FP8 a block of scales */
@@ -156,8 +156,9 @@ static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t 
     return result ? result : plan_check_gemm_tile(q, plan_gemm_tile, error, size);
 }
 
-/* Of `tiles` on so many CTAs or clusters, those of the last wave where they are to be halved: halves
- * keep all of them busy at most once. A kernel's consumers have 64 rows each, or all of a tile's. */
+/* Of `tiles` on so many CTAs or clusters, those of the last wave where they are to be halved:
+ * halves keep all of them busy at most once. A kernel's consumers have 64 rows each, or all of a
+ * tile's. */
 static uint32_t ag_gemm_halved(const struct mk_problem *q, const struct ag_gemm_plan *a,
                                uint64_t tiles)
 {

@@ -9,14 +9,16 @@
 #include "core/pipeline.h"
 #include "core/roles/gemm_rs_cut.h"
 
-/* Tiles of a CTA whose sums go to peers straight from registers, on more than two ranks where the sum goes to all.
- * gemm_ar on four H200s: 1024,8192,4096 (tiles of 256x128) 170 us and 180 by senders, 512,4096,8192 90.2 and
- * 94.3, 1500,8192,4096 (5.8 tiles of 128x128) 250 and 253, 1024,8192,4096 (3.9 of these) 181 and 179. On two
- * senders are faster: gemm_rs 768,8192,4096 90.9 us and 100, gemm_ar 1500,4096,8192 175 and 179. */
+/* Tiles of a CTA whose sums go to peers straight from registers, on more than two ranks where the
+ * sum goes to all. gemm_ar on four H200s: 1024,8192,4096 (tiles of 256x128) 170 us and 180 by
+ * senders, 512,4096,8192 90.2 and 94.3, 1500,8192,4096 (5.8 tiles of 128x128) 250 and 253,
+ * 1024,8192,4096 (3.9 of these) 181 and 179. On two senders are faster: gemm_rs 768,8192,4096 90.9
+ * us and 100, gemm_ar 1500,4096,8192 175 and 179. */
 #define STRAIGHT_TILES 4
 
-/* Columns of a shared tile that a rank adds, on a GPU: two fragments of a warp's rows (kernels/ops/gemm_shared.cuh), so that
- * lanes store 64 bytes of a row together, and on four ranks all warps have some of a tile of 128. */
+/* Columns of a shared tile that a rank adds, on a GPU: two fragments of a warp's rows
+ * (kernels/ops/gemm_shared.cuh), so that lanes store 64 bytes of a row together, and on four ranks
+ * all warps have some of a tile of 128. */
 #define SHARE_COLUMNS 32
 
 /* What one put takes, bytes, but no more than a sixteenth of a block, behind whose last product the

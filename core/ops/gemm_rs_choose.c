@@ -1,15 +1,17 @@
-/* What is chosen for a sum over ranks (gemm_rs, gemm_ar) where a plan leaves it open: how ranks exchange
- * what they have, tiles, roles and pace. */
+/* What is chosen for a sum over ranks (gemm_rs, gemm_ar) where a plan leaves it open: how ranks
+ * exchange what they have, tiles, roles and pace. */
 #include "core/gemm_tiles.h"
 #include "core/ops/gemm.h"
 
-/* Rows of A that one shot suits best: more are two. On two ranks and engine wgmma as 177 shapes say that were measured on
- * two H200s (docs/FIGURES.md). Where the sum goes to both, one shot sends no more bytes than two do, and all of it but the
- * last tile's goes behind products: 1280 rows are 1.07 times as fast so, in bursts 1536 of 8192,4096 are .95. Where it does not, by the
- * elements of C: 512 rows of 4096 columns are 1.08 times as fast, of 5120 and more .86 to .91. */
+/* Rows of A that one shot suits best: more are two. On two ranks and engine wgmma as 177 shapes say
+ * that were measured on two H200s (docs/FIGURES.md). Where the sum goes to both, one shot sends no
+ * more bytes than two do, and all of it but the last tile's goes behind products: 1280 rows are
+ * 1.07 times as fast so, in bursts 1536 of 8192,4096 are .95. Where it does not, by the elements of
+ * C: 512 rows of 4096 columns are 1.08 times as fast, of 5120 and more .86 to .91. */
 #define GEMM_RS_FEW_ROWS 512
-/* On four, where the sum goes to all: one shot sends twice the bytes; two have tiles of one rank's rows, which must fill
- * one of 128. On four H200s 256 rows are 1.21 and 1.28 times as fast in one shot, 384 and 512 .90 to .97. */
+/* On four, where the sum goes to all: one shot sends twice the bytes; two have tiles of one rank's
+ * rows, which must fill one of 128. On four H200s 256 rows are 1.21 and 1.28 times as fast in one
+ * shot, 384 and 512 .90 to .97. */
 #define GEMM_AR_FEW_ROWS_OF_FOUR 320
 #define GEMM_RS_FEW_ROWS_OF_TWO 1024
 #define GEMM_RS_FEW_ELEMENTS_OF_TWO (512ull * 4096)
@@ -31,9 +33,9 @@ static uint64_t gemm_rs_few_rows(const struct mk_problem *q, int gathers)
                                             : GEMM_RS_FEW_ROWS_OF_TWO;
 }
 
-/* On four, where ranks share tiles: from so many rows on (with a C that a warp delivers, as the simulator says), to so
- * many. Four H200s, C in the heap, 8192,4096 and 4096,8192: 128 to 2048 rows are 1.02 to 1.26 times as fast so, 64 1.04
- * and .96; more were not measured. */
+/* On four, where ranks share tiles: from so many rows on (with a C that a warp delivers, as the
+ * simulator says), to so many. Four H200s, C in the heap, 8192,4096 and 4096,8192: 128 to 2048 rows
+ * are 1.02 to 1.26 times as fast so, 64 1.04 and .96; more were not measured. */
 #define GEMM_AR_SHARED_FROM 65
 #define GEMM_AR_SHARED_DELIVERED_FROM 513
 #define GEMM_AR_SHARED_ROWS 2048
@@ -46,8 +48,9 @@ static int gemm_rs_shares_tiles(const struct mk_problem *q, int gathers)
            q->m <= GEMM_AR_SHARED_ROWS;
 }
 
-/* Whether tiles of one shot are better a pair of CTAs': gemm_ar on two H200s, 512, 768, 1024 rows of 8192,4096 and
- * 4096,8192 1.01, 1.03 and 1.05, 1.04 times as fast; 384, which fill one and a half, .95 and .985. */
+/* Whether tiles of one shot are better a pair of CTAs': gemm_ar on two H200s, 512, 768, 1024 rows
+ * of 8192,4096 and 4096,8192 1.01, 1.03 and 1.05, 1.04 times as fast; 384, which fill one and a
+ * half, .95 and .985. */
 #define GEMM_AR_ROWS_OF_PAIR 512
 
 static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
@@ -92,8 +95,8 @@ uint32_t plan_gemm_rs_columns_unit(const struct mk_problem *q)
     return q->fp8 ? 128 : 8;
 }
 
-/* How many a rank's has. All have as many where N can be divided, else whole tiles, of which the last
- * ranks have fewer, or none. 0: neither can be. */
+/* How many a rank's has. All have as many where N can be divided, else whole tiles, of which the
+ * last ranks have fewer, or none. 0: neither can be. */
 uint32_t plan_gemm_rs_columns(const struct mk_problem *q, uint32_t tile_n)
 {
     const uint64_t world = mk_world(&q->topo),
@@ -104,9 +107,9 @@ uint32_t plan_gemm_rs_columns(const struct mk_problem *q, uint32_t tile_n)
 }
 
 /* The tile with which CTAs have least to do, of those that the plan may have, where blocks are of
- * columns or of rows, and how much that is: in columns of the widest tile, of which 64 take as long as
- * 115 and 128 as 150, of a pair of CTAs as 145; the sum of the last tile passes on behind it (as the
- * simulator says of 16 H200s). UINT64_MAX: there is none. */
+ * columns or of rows, and how much that is: in columns of the widest tile, of which 64 take as long
+ * as 115 and 128 as 150, of a pair of CTAs as 145; the sum of the last tile passes on behind it (as
+ * the simulator says of 16 H200s). UINT64_MAX: there is none. */
 static uint64_t gemm_rs_least_work(const struct mk_problem *q, int columns,
                                    struct mk_gemm_tile *best)
 {
@@ -133,8 +136,8 @@ static uint64_t gemm_rs_least_work(const struct mk_problem *q, int columns,
     return least;
 }
 
-/* Whether blocks are better of columns: between nodes, where there is no one shot, blocks of few rows fill
- * no tile, and for each of W all of B is read again. */
+/* Whether blocks are better of columns: between nodes, where there is no one shot, blocks of few
+ * rows fill no tile, and for each of W all of B is read again. */
 static int gemm_rs_in_columns(const struct mk_problem *q)
 {
     struct mk_gemm_tile tile;
@@ -142,8 +145,9 @@ static int gemm_rs_in_columns(const struct mk_problem *q)
            gemm_rs_least_work(q, 1, &tile) < gemm_rs_least_work(q, 0, &tile);
 }
 
-/* Whether a sum that stays with its owner is better in one shot of tiles of 192 columns, beyond gemm_rs_few_rows: on two H200s
- * 384,8192,4096 56 us in place of 65, 640,4096,8192 82 and 112, 768 rows 94 and 113, 400,5120,5120 58 and 73. */
+/* Whether a sum that stays with its owner is better in one shot of tiles of 192 columns, beyond
+ * gemm_rs_few_rows: on two H200s 384,8192,4096 56 us in place of 65, 640,4096,8192 82 and 112, 768
+ * rows 94 and 113, 400,5120,5120 58 and 73. */
 static int gemm_rs_middle(const struct mk_problem *q, int gathers)
 {
     struct mk_problem joint = *q;

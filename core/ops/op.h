@@ -43,8 +43,9 @@ struct op_shape {
     struct op_dimension dimensions[OP_DIMENSIONS]; /* the first without a letter ends them */
 };
 
-/* How much a launch has room for, where that is a problem's to say: a uint64_t at `offset` of struct
- * mk_problem. 0: the plan's to say; a plan has it filled in, or 0 where all fits that can come. */
+/* How much a launch has room for, where that is a problem's to say: a uint64_t at `offset` of
+ * struct mk_problem. 0: the plan's to say; a plan has it filled in, or 0 where all fits that can
+ * come. */
 struct op_limit {
     const char *name; /* "capacity": of the command line, and in options */
     const char *about;
@@ -63,8 +64,8 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
 
 /* ---- the arguments of a launch ---- */
 
-/* OP_TOKENS: bf16, an argument of plans of bf16 alone; OP_RECORDS: bytes, its place in plans of fp8,
- * rows of codes with their scales (quantize_record). OP_FACTOR: of a product, or of what only
+/* OP_TOKENS: bf16, an argument of plans of bf16 alone; OP_RECORDS: bytes, its place in plans of
+ * fp8, rows of codes with their scales (quantize_record). OP_FACTOR: of a product, or of what only
  * moves, bf16, e4m3 or bytes as the plan's dtype says. OP_SCALES: fp32, an argument of plans of fp8
  * alone, behind those of all plans; OP_BLOCK_SCALES and OP_COLUMN_SCALES are B's, where it may have
  * either. OP_BIAS: bf16, one of plans whose epilogue has a bias alone, behind all others. OP_COUNT:
@@ -92,9 +93,9 @@ enum op_type {
 };
 
 /* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
- * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W (ranks),
- * runs (2 where columns of B are gated, else 1), rows (those that the plan makes room for, mk_problem.m) and record (bytes of a token of FP8 with
- * its scales): "M/W,K". */
+ * product or quotient (: rounds it up), from the left, of numbers, the problem's letters, W
+ * (ranks), runs (2 where columns of B are gated, else 1), rows (those that the plan makes room for,
+ * mk_problem.m) and record (bytes of a token of FP8 with its scales): "M/W,K". */
 struct op_argument {
     const char *name; /* "A": in sentences */
     enum op_type type;
@@ -361,8 +362,8 @@ int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role);
 /* The i-th tile that an operator's kernel is built for; 0 where there are fewer, else 1. */
 int op_gpu_tile(const struct mk_problem *problem, uint32_t i, struct mk_gemm_tile *out);
 
-/* The i-th tile that a GPU's plan of one shot, as problem->tuning says it, may have besides, of an operator with OP_SHOTS; 0 where
- * there are fewer, else 1. */
+/* The i-th tile that a GPU's plan of one shot, as problem->tuning says it, may have besides, of an
+ * operator with OP_SHOTS; 0 where there are fewer, else 1. */
 int plan_joint_tile(const struct mk_problem *problem, uint32_t i, struct mk_gemm_tile *out);
 
 /* Whether a plan may have more than one piece. */
@@ -445,8 +446,8 @@ int plan_choose_engine(struct mk_problem *q, char *error, size_t size);
 /* Why two CTAs cannot split a tile's K, behind "two CTAs that split K"; NULL: they can. */
 const char *plan_no_split_k(const struct mk_problem *q);
 
-/* Whether it is FP8 of an A that is gathered, and a rank's scales of its rows are no whole 16 bytes:
- * then there is no one shot. */
+/* Whether it is FP8 of an A that is gathered, and a rank's scales of its rows are no whole 16
+ * bytes: then there is no one shot. */
 int plan_ragged_scales(const struct mk_problem *q);
 
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor

@@ -48,11 +48,11 @@ extern "C" {
 /* All that an operator's description says, as one line of JSON: its name and help, the numbers of
  * its shape (letter, name), its arguments in the order of mk_launch (name, type, shape by letters
  * and W, the number of ranks; whether it is an output, and whether its last two dimensions may be
- * swapped, all such alike; "fp8", "bytes": with dtype=fp8 and
- * dtype=bytes, nothing where it is refused), the options of its
- * plans, and whether dtype=fp16, causal, deterministic and an A in the heap mean something to it. Writes at
- * most `size` bytes of `text`, the ending 0 included, as snprintf does, and returns the length of
- * the whole; -EINVAL if there is no such operator. Any thread, at any time. */
+ * swapped, all such alike; "fp8", "bytes": with dtype=fp8 and dtype=bytes, nothing where it is
+ * refused), the options of its plans, and whether dtype=fp16, causal, deterministic and an A in the
+ * heap mean something to it. Writes at most `size` bytes of `text`, the ending 0 included, as
+ * snprintf does, and returns the length of the whole; -EINVAL if there is no such operator. Any
+ * thread, at any time. */
 int mk_op_describe(uint32_t op, char *text, uint64_t size);
 
 #ifdef __cplusplus

@@ -14,8 +14,8 @@
 #include <math.h>
 #include <string.h>
 
-/* What the GPU's kernels multiply at a time; and what a block could have of shared memory where a CTA
- * is two blocks of such tiles: 0: it is one. */
+/* What the GPU's kernels multiply at a time; and what a block could have of shared memory where a
+ * CTA is two blocks of such tiles: 0: it is one. */
 struct tile {
     uint32_t rows, keys, pair;
 };
@@ -44,9 +44,9 @@ static uint32_t ring_attention_same_keys(const struct mk_problem *q)
     return q->engine == MK_ENGINE_MMA ? MK_SAME_KEYS_MMA : MK_SAME_KEYS;
 }
 
-/* The i-th for the problem's heads on its engine and GPU, of the keys that its sums take; NULL: there
- * are fewer. A tile is paired where it can be: where there is shared memory, and no others have SMs of
- * the GPU, which all would hold one of the blocks. */
+/* The i-th for the problem's heads on its engine and GPU, of the keys that its sums take; NULL:
+ * there are fewer. A tile is paired where it can be: where there is shared memory, and no others
+ * have SMs of the GPU, which all would hold one of the blocks. */
 static const struct tile *ring_attention_tile_of(const struct mk_problem *q, uint32_t i)
 {
     int mma = q->engine == MK_ENGINE_MMA;

@@ -37,9 +37,9 @@ struct ag_gemm_plan {
     uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
     uint64_t a_offset;    /* heap offset of A where it is not staged */
     /* Of FP8: the gathered A's scales, by epoch & 1, of each chunk [blocks][rows], so that one put
-     * takes them, where rows are whole 16 bytes; with one shot of all rows, [blocks][m]. A piece of a chunk or slice has a share
-     * of its blocks, of all its rows, and its flag is told of both; what comes by the network has a
-     * flag of its own. */
+     * takes them, where rows are whole 16 bytes; with one shot of all rows, [blocks][m]. A piece of
+     * a chunk or slice has a share of its blocks, of all its rows, and its flag is told of both;
+     * what comes by the network has a flag of its own. */
     uint32_t blocks; /* of 128 of K; 0: A is bf16 and has none */
     uint64_t
         scales_chunk; /* bytes from chunk to chunk, a multiple of 128; with one shot, of rows */
@@ -211,8 +211,8 @@ MK_PURE void ag_gemm_tile_of_chunk(const struct ag_gemm_plan *p, uint32_t slab, 
     tile->stage = 0;
 }
 
-/* Whether a tile of half the rows keeps half of a CTA's consumers busy on engine wgmma: of bf16, each has
- * 64 rows or more. */
+/* Whether a tile of half the rows keeps half of a CTA's consumers busy on engine wgmma: of bf16,
+ * each has 64 rows or more. */
 MK_PURE int ag_gemm_halves(const struct ag_gemm_plan *p)
 {
     return !p->blocks && p->tile_m / p->cluster >= 128;
@@ -255,8 +255,8 @@ MK_PURE void ag_gemm_whole_tile(const struct ag_gemm_plan *p, uint32_t t, struct
 }
 
 /* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes
- * t = i, i + n, ... The tiles of a last wave that keeps at most half of them busy are halved, so that
- * it takes half as long; a lower half has a number of its own, behind all others. */
+ * t = i, i + n, ... The tiles of a last wave that keeps at most half of them busy are halved, so
+ * that it takes half as long; a lower half has a number of its own, behind all others. */
 MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
 {
     const uint32_t whole = p->tiles - 2 * p->halved, half = t < whole ? 0 : t - whole;

@@ -7,10 +7,10 @@
  *   M need not divide by W: blocks then have M/W rows rounded up, the last ones fewer or none. All
  *   blocks have the same tiles, flags and room in the heap, so that no wait depends on M. Rows
  *   behind row M are neither read from A nor written to C; they move only where a put takes a whole
- *   block.
- *   Blocks are of rows, or all of M rows and N/W columns each (shots is 4): of few rows a tile is then
- *   as full as can be, and a rank reads B once where for blocks of rows it reads B for each. All blocks
- *   have as many columns where N divides by 8 W; else whole tiles, and the last ones fewer or none.
+ *   block. Blocks are of rows, or all of M rows and N/W columns each (shots is 4): of few rows a
+ *   tile is then as full as can be, and a rank reads B once where for blocks of rows it reads B for
+ *   each. All blocks have as many columns where N divides by 8 W; else whole tiles, and the last
+ *   ones fewer or none.
  *
  * Roles
  *   compute       reduces as in core/roles/gemm_rs.h. Each tile of its own block it also pushes,
@@ -52,8 +52,8 @@ MK_PURE uint32_t gemm_ar_own_flag(const struct gemm_ar_plan *p, const struct mk_
     return gemm_ar_whole_flag(p, p->rs.topo.rank, tile->id % p->rs.shard_tiles * p->rs.pieces);
 }
 
-/* Pushes rows of a tile of this rank's own block to the peer `step` behind it, or stages them in its own
- * heap (0). Which local rank that is. */
+/* Pushes rows of a tile of this rank's own block to the peer `step` behind it, or stages them in
+ * its own heap (0). Which local rank that is. */
 MK_ROLE uint32_t gemm_ar_push(const struct gemm_ar_plan *p, struct mk_cta *cta,
                               const struct mk_tile *tile, uint32_t first, uint32_t rows,
                               uint32_t step)
@@ -69,10 +69,11 @@ MK_ROLE uint32_t gemm_ar_push(const struct gemm_ar_plan *p, struct mk_cta *cta,
 }
 
 /* compute: rows [first, first + rows) of the tile, `parts` of MK_TILE_PARTS of it, are stored; of
- * its own block, in C. (No rows: whoever multiplied has stored them in C of the peers, too.) Between
- * nodes they are staged first, from where they are put. Then come the peers, who are told behind all
- * copies by one fence: on eight GPUs, as the simulator says, seven took 3 us each. (apart: each is
- * told behind its own, since a GPU's kernels of FP8 and of a tree have no registers for more.) */
+ * its own block, in C. (No rows: whoever multiplied has stored them in C of the peers, too.)
+ * Between nodes they are staged first, from where they are put. Then come the peers, who are told
+ * behind all copies by one fence: on eight GPUs, as the simulator says, seven took 3 us each.
+ * (apart: each is told behind its own, since a GPU's kernels of FP8 and of a tree have no registers
+ * for more.) */
 MK_ROLE void gemm_ar_after(const struct gemm_ar_plan *p, struct mk_cta *cta,
                            const struct mk_tile *tile, uint32_t first, uint32_t rows,
                            uint32_t parts, int apart)
@@ -174,7 +175,8 @@ MK_PURE struct gemm_ar_item gemm_ar_item(const struct gemm_ar_plan *p, uint32_t 
     return i;
 }
 
-/* intra_comm of shared tiles (core/roles/gemm_ar_shared.h): each tile, in the order in which they are computed. */
+/* intra_comm of shared tiles (core/roles/gemm_ar_shared.h): each tile, in the order in which they
+ * are computed. */
 MK_ROLE int gemm_ar_shared_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta)
 {
     for (uint32_t t = cta->index; t < p->rs.tiles; t += cta->count) {
@@ -197,7 +199,8 @@ MK_ROLE int gemm_ar_shared_intra_comm(const struct gemm_ar_plan *p, struct mk_ct
     return 0;
 }
 
-/* shares: a constant, 0 in a GPU's kernels of which no plan has shared tiles: it would be a ninth of those kernels. */
+/* shares: a constant, 0 in a GPU's kernels of which no plan has shared tiles: it would be a ninth
+ * of those kernels. */
 MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta, int shares)
 {
     if (shares && p->rs.shared)

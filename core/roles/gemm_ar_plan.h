@@ -35,8 +35,8 @@ MK_PURE uint64_t gemm_ar_shared_in_c(const struct gemm_ar_plan *p, const struct 
     return ((uint64_t)(tile->row + row) * p->rs.n + tile->col) * 2;
 }
 
-/* ... and from row to row of the heap of every rank, where its sum is gathered: in C, or in `whole`, where a
- * tile's rows follow each other. */
+/* ... and from row to row of the heap of every rank, where its sum is gathered: in C, or in
+ * `whole`, where a tile's rows follow each other. */
 MK_PURE uint64_t gemm_ar_shared_pitch(const struct gemm_ar_plan *p, const struct mk_tile *tile)
 {
     return (p->direct ? p->rs.n : tile->cols) * 2ull;

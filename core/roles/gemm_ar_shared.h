@@ -1,28 +1,30 @@
-/* GEMM+AllReduce of few rows whose tiles are shared out: one launch of one shot's tiles (core/roles/gemm_rs.h), in
- * two steps each.
+/* GEMM+AllReduce of few rows whose tiles are shared out: one launch of one shot's tiles
+ * (core/roles/gemm_rs.h), in two steps each.
  *
- *   A tile has rows of all ranks, and every rank takes the same tiles in the same order. Of a tile's columns
- *   each rank has some. A rank sends its sums of these to it (compute, as one shot does), and tells all; who
- *   has them adds what all have sent, in rank order, and sends the sum to all, and tells them.
+ *   A tile has rows of all ranks, and every rank takes the same tiles in the same order. Of a
+ *   tile's columns each rank has some. A rank sends its sums of these to it (compute, as one shot
+ *   does), and tells all; who has them adds what all have sent, in rank order, and sends the sum to
+ *   all, and tells them.
  *
- * So no tile waits for another: while one is multiplied, the one before it is added and gathered, and behind the
- * last product stand its own two ways alone. One shot sends (gpus - 1) C from each rank, in one step; this form
- * 2 (gpus - 1) / gpus C. Two shots send as little, but their tiles are of one rank's rows, so that a CTA's last
- * tiles are those that everybody waits for.
+ * So no tile waits for another: while one is multiplied, the one before it is added and gathered,
+ * and behind the last product stand its own two ways alone. One shot sends (gpus - 1) C from each
+ * rank, in one step; this form 2 (gpus - 1) / gpus C. Two shots send as little, but their tiles are
+ * of one rank's rows, so that a CTA's last tiles are those that everybody waits for.
  *
  * Roles
  *   compute       all of that
- *   intra_comm    waits until all sums of a tile are here. Where C does not lie in the heap it takes the tile there.
+ *   intra_comm    waits until all sums of a tile are here. Where C does not lie in the heap it
+ *                 takes the tile there.
  *
  * Buffer reuse
- *   Two buffers of parts, by epoch & 1, as in one shot: a rank ends a launch when all sums of all tiles are here,
- *   which takes parts of every rank. The sums have one buffer: those of launch e + 1 are sent when every rank's
- *   parts of e + 1 are in them, and a rank that has begun e + 1 has ended e. A place of the outbox has its tile's own
- *   columns until they are added.
+ *   Two buffers of parts, by epoch & 1, as in one shot: a rank ends a launch when all sums of all
+ *   tiles are here, which takes parts of every rank. The sums have one buffer: those of launch e +
+ *   1 are sent when every rank's parts of e + 1 are in them, and a rank that has begun e + 1 has
+ *   ended e. A place of the outbox has its tile's own columns until they are added.
  *
  * Deadlock freedom
- *   Each rank tells of its parts of a tile before it waits for others' of that tile, and takes tiles in the same
- *   order; sums are waited for by intra_comm, for which nobody waits.
+ *   Each rank tells of its parts of a tile before it waits for others' of that tile, and takes
+ *   tiles in the same order; sums are waited for by intra_comm, for which nobody waits.
  *
  * Flags of a rank
  *   partial[tile][local]   as in one shot: counts parts that a rank has stored here
@@ -40,7 +42,8 @@ MK_PURE uint64_t gemm_ar_share_place(const struct gemm_rs_plan *p, const struct 
     return at + gemm_rs_bytes(p, &before) + (uint64_t)share * p->share_cols * p->element_bytes;
 }
 
-/* Adds what all ranks have of the rows of a part that is this rank's, where the tile is gathered in its heap. */
+/* Adds what all ranks have of the rows of a part that is this rank's, where the tile is gathered in
+ * its heap. */
 MK_ROLE void gemm_ar_share_add(const struct gemm_ar_plan *a, struct mk_cta *cta,
                                const struct mk_tile *tile, uint32_t share, uint32_t first,
                                uint32_t rows)
@@ -69,8 +72,8 @@ MK_ROLE void gemm_ar_share_add(const struct gemm_ar_plan *a, struct mk_cta *cta,
     }
 }
 
-/* compute: rows [first, first + rows) of the tile are in the outbox, `parts` of MK_TILE_PARTS of it. 1: the launch
- * is ending. */
+/* compute: rows [first, first + rows) of the tile are in the outbox, `parts` of MK_TILE_PARTS of
+ * it. 1: the launch is ending. */
 MK_ROLE int gemm_ar_share(const struct gemm_ar_plan *a, struct mk_cta *cta,
                           const struct mk_tile *tile, uint32_t first, uint32_t rows, uint32_t parts)
 {

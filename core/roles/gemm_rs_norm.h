@@ -5,7 +5,8 @@
  * tiles of a row. Where the sum is gathered, the owner of a row could norm it first, but then both
  * results, the new residual and the normed row, would cross NVLink. So C alone is gathered, once,
  * and each rank norms its copy, from its L2 where it fits. In one shot each rank adds its rows
- * anyway. (Of few rows a GPU's consumers do it to the sums in their registers: kernels/ops/joint_norm.cuh.)
+ * anyway. (Of few rows a GPU's consumers do it to the sums in their registers:
+ * kernels/ops/joint_norm.cuh.)
  *
  * Buffer reuse
  *   Where the sum is gathered in two shots, peers store in a C in the heap. A tile of launch e + 1
@@ -18,12 +19,12 @@
  *
  * Flags of a rank
  *   ended   counts the CTAs of this rank that are done with C: compute CTAs when their last tile's
- *           C is stored and pushed; in two shots and of shared tiles also those of intra_comm, when they have delivered
- *           (or awaited, where peers store in C itself) their last unit. It grows by
- *           gemm_rs_storers each launch and is never reset. One counter speaks for all rows: tiles
- *           are computed column by column of up to ROWS_TOGETHER rows (core/ops/gemm_rs.c), so all
- *           rows are complete at about the same time, and a CTA that norms has no tile left by
- *           then. */
+ *           C is stored and pushed; in two shots and of shared tiles also those of intra_comm, when
+ *           they have delivered (or awaited, where peers store in C itself) their last unit. It
+ *           grows by gemm_rs_storers each launch and is never reset. One counter speaks for all
+ *           rows: tiles are computed column by column of up to ROWS_TOGETHER rows
+ *           (core/ops/gemm_rs.c), so all rows are complete at about the same time, and a CTA that
+ *           norms has no tile left by then. */
 #pragma once
 
 #include "core/roles/gemm_rs.h"

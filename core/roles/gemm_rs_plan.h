@@ -12,8 +12,8 @@
  * their sums with. */
 #define PLAN_MOST_JOINT_COLUMNS 192
 
-/* Rows of a tile in whose sums a GPU's threads have room for a residual and a norm. Of 128 rows the norm that stands behind all
- * tiles is faster (docs/FIGURES.md). */
+/* Rows of a tile in whose sums a GPU's threads have room for a residual and a norm. Of 128 rows the
+ * norm that stands behind all tiles is faster (docs/FIGURES.md). */
 #define PLAN_MOST_NORM_ROWS 64
 
 struct gemm_rs_plan {
@@ -21,15 +21,16 @@ struct gemm_rs_plan {
     struct mk_role_split split;
     uint32_t m, n, k;
     uint32_t shots; /* 1: see core/roles/gemm_rs.h */
-    /* 1: in one shot, but a rank adds of each tile the columns that are its own, and sends their sums to all
-     * (core/roles/gemm_ar_shared.h); so many columns are one rank's */
+    /* 1: in one shot, but a rank adds of each tile the columns that are its own, and sends their
+     * sums to all (core/roles/gemm_ar_shared.h); so many columns are one rank's */
     uint32_t shared, share_cols;
     uint32_t passing; /* 1: in one shot sums pass a CTA's outbox (by wgmma, of several tiles) */
-    /* 1: in two shots consumers of a GPU store a tile at the peers themselves, where a CTA has few tiles */
+    /* 1: in two shots consumers of a GPU store a tile at the peers themselves, where a CTA has few
+     * tiles */
     uint32_t straight;
     uint32_t gathers; /* 1: every one of several ranks ends with all rows */
-    /* Rows from one rank's block to the next: M / W, rounded up; the last ranks have fewer, or none.
-     * 0 where blocks are of columns (gemm_ar, core/roles/gemm_ar.h). */
+    /* Rows from one rank's block to the next: M / W, rounded up; the last ranks have fewer, or
+     * none. 0 where blocks are of columns (gemm_ar, core/roles/gemm_ar.h). */
     uint32_t shard_rows;
     uint32_t shard_cols; /* columns, likewise; 0 where blocks are of rows */
     uint32_t block_rows,
@@ -66,8 +67,8 @@ struct gemm_rs_plan {
     /* 1: a GPU's consumers do it with the sums in their registers (kernels/ops/joint_norm.cuh) */
     uint32_t norm_inside;
     uint64_t squares; /* heap: words that they tell each other */
-    /* of sums in a tree (core/sum_tree.h): the blocks of K that this rank has; 0: there is no tree. The first of them, the
-     * stages of K of all ranks, and the first of this rank's */
+    /* of sums in a tree (core/sum_tree.h): the blocks of K that this rank has; 0: there is no tree.
+     * The first of them, the stages of K of all ranks, and the first of this rank's */
     uint32_t blocks, first_block, all_stages, first_stage;
     /* of tiles whose K is cut in slices (core/roles/gemm_rs_cut.h): how many tiles, slices of each,
      * 1 where none is cut, and elements of K of a slice, of which the last has what is left; the
@@ -451,9 +452,9 @@ MK_PURE uint64_t gemm_rs_joint_slab(const struct gemm_rs_plan *p, uint32_t peer,
     return gemm_rs_partial_slab(p, 0, peer, from) * p->slab_pitch;
 }
 
-/* Of a shared tile: parts that one rank each adds, of share_cols columns but the last; and the rank of the
- * first. The next part is the next rank's, and the next tile begins with the next rank: so ranks have as many of
- * all tiles, and at no time do all CTAs of all ranks send to one. */
+/* Of a shared tile: parts that one rank each adds, of share_cols columns but the last; and the rank
+ * of the first. The next part is the next rank's, and the next tile begins with the next rank: so
+ * ranks have as many of all tiles, and at no time do all CTAs of all ranks send to one. */
 MK_PURE uint32_t gemm_rs_shares(const struct gemm_rs_plan *p, const struct mk_tile *tile)
 {
     return (tile->cols + p->share_cols - 1) / p->share_cols;
@@ -485,8 +486,8 @@ struct gemm_rs_terms {
 };
 
 /* Level 0: to this rank's product the partial sums of its node, in rank order. Level 1, of its own
- * block: to that the sums of the other nodes, in node order. Its own always come first, but in a tree, where each is a leaf
- * at its own place. */
+ * block: to that the sums of the other nodes, in node order. Its own always come first, but in a
+ * tree, where each is a leaf at its own place. */
 MK_PURE struct gemm_rs_terms gemm_rs_level(const struct gemm_rs_plan *p, const struct mk_tile *tile,
                                            uint32_t level, uint64_t epoch)
 {

@@ -2,15 +2,15 @@
  *
  * Roles
  *   intra_comm    first half: makes all tables, and this rank's sums for other ranks
- *   inter_send    first half: puts counts and records; then adds what the ranks of this node send for
- *                 other nodes' tokens, and puts these sums
+ *   inter_send    first half: puts counts and records; then adds what the ranks of this node send
+ *                 for other nodes' tokens, and puts these sums
  *   inter_reduce  second half: adds all to Y
- *   The first half waits for the other ranks' first halves, since nothing is kept from dispatch: the
- *   records of tokens whose rows lie here come from their ranks.
+ *   The first half waits for the other ranks' first halves, since nothing is kept from dispatch:
+ *   the records of tokens whose rows lie here come from their ranks.
  *
  * Buffer reuse
- *   Sums have one buffer, as in whole launches: they move once all ranks have begun the launch. Of puts
- *   and their sources as in dispatch (core/roles/moe_dispatch_halves.h).
+ *   Sums have one buffer, as in whole launches: they move once all ranks have begun the launch. Of
+ *   puts and their sources as in dispatch (core/roles/moe_dispatch_halves.h).
  *
  * Deadlock freedom
  *   First halves wait for first halves alone: what is put for sums that ranks of the node send, and

@@ -10,18 +10,18 @@
  *                                       of tile_m and are in the order of source rank, token,
  *                                       place. Rows between experts are not written.
  *   counts_r [E/W, 2] uint32_t          first row and number of rows of each
- *   count_r uint32_t                    of a plan that is counted (struct op_limit): how many tokens
- *                                       this rank has in this launch, T at most. Those behind are
- *                                       not read, nor are their ids.
+ *   count_r uint32_t                    of a plan that is counted (struct op_limit): how many
+ *                                       tokens this rank has in this launch, T at most. Those
+ *                                       behind are not read, nor are their ids.
  *
  * Roles
  *   intra_comm    makes the tables of where this rank's tokens go, from its own ids, and tells the
  *                 other ranks of the node how many rows and tokens they get and which experts these
- *                 name, of its own tokens and of those that its rail brings (core/cta_route.h); from
- *                 what it is told it makes the tables of what comes here. Counts and offsets need no
- *                 host. Then they push this rank's tokens to the other ranks of the node, and forward
- *                 in the node the tokens that the rail has brought. They also count what has come
- *                 here, by rows of this rank's experts, where a product waits for it.
+ *                 name, of its own tokens and of those that its rail brings (core/cta_route.h);
+ *                 from what it is told it makes the tables of what comes here. Counts and offsets
+ *                 need no host. Then they push this rank's tokens to the other ranks of the node,
+ *                 and forward in the node the tokens that the rail has brought. They also count
+ *                 what has come here, by rows of this rank's experts, where a product waits for it.
  *   inter_send    puts what there is to say to another node along the rail; packs the tokens that
  *                 have an expert there and puts them: each once per node, however many experts it
  *                 has there
@@ -42,25 +42,26 @@
  *   tokens. The rank that has computed a token's rows adds them: weights are in the records.
  *
  * Buffer reuse
- *   What ranks say (counts and records) has two buffers, by epoch & 1; all else has one, and nothing
- *   needs credits. Nothing else moves in a launch before every rank of the node has told this one,
- *   which it does once the ranks of other nodes on its rail have told it; so all ranks have begun the
- *   launch, and ended the one before, in which they read, forwarded and received everything. What is
- *   said of launch e + 2 comes from a rank that has ended e + 1; for that it needed what this rank
- *   said of e + 1, so launch e has ended here. Puts are drained before a launch ends: where puts
- *   have no order (SRD), what the next launch says could else overtake tokens of this one, which a
- *   rank that sends nothing back may still lack.
+ *   What ranks say (counts and records) has two buffers, by epoch & 1; all else has one, and
+ *   nothing needs credits. Nothing else moves in a launch before every rank of the node has told
+ *   this one, which it does once the ranks of other nodes on its rail have told it; so all ranks
+ *   have begun the launch, and ended the one before, in which they read, forwarded and received
+ *   everything. What is said of launch e + 2 comes from a rank that has ended e + 1; for that it
+ *   needed what this rank said of e + 1, so launch e has ended here. Puts are drained before a
+ *   launch ends: where puts have no order (SRD), what the next launch says could else overtake
+ *   tokens of this one, which a rank that sends nothing back may still lack.
  *
  * Deadlock freedom
- *   Waits form no cycle, and every CTA goes in this order: what a rank says along its rail waits for
- *   nothing; what it tells its node, for that of its rail's ranks; tables, for what the node's ranks
- *   tell. A rank's own tokens wait for that, too; those of the node's other ranks wait for pushes; those
- *   of other nodes wait for puts, which wait for tables alone; forwarded ones wait for those puts.
- *   inter_reduce waits for all of these, and none of them for it.
+ *   Waits form a chain, and every CTA goes in its order. What a rank says along its rail waits for
+ *   nothing. What it tells its node waits for its rail's ranks; tables wait for what the node's
+ *   ranks tell, and so do a rank's own tokens. Tokens of the node's other ranks wait for pushes;
+ *   tokens of other nodes wait for puts, which wait for tables alone; forwarded tokens wait for
+ *   those puts. inter_reduce waits for all of these, and none of them for it.
  *
  * Flags of a rank
  *   kept                  of a plan that drops: this rank's ids are ready
- *   counted, placed, relayed, routed   count intra_comm CTAs that make tables: steps of them are made
+ *   counted, placed, relayed, routed   count intra_comm CTAs that make tables: steps of them are
+ *                                      made
  *   railed[node]
  *   told[local rank]      counts the shares of what it tells (moe_told_shares)
  *   relay[node][chunk]
@@ -119,8 +120,8 @@ MK_ROLE uint32_t moe_tokens(const struct moe_dispatch_plan *p, struct mk_cta *ct
                : mk_cta_load_argument(cta, (enum mk_space)p->count_space);
 }
 
-/* Before anything else of those CTAs that everybody waits for: nobody is told of more tokens than there
- * is room for, so nobody's launch goes on. */
+/* Before anything else of those CTAs that everybody waits for: nobody is told of more tokens than
+ * there is room for, so nobody's launch goes on. */
 MK_ROLE int moe_check_tokens(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const uint32_t tokens = moe_tokens(p, cta);
@@ -146,8 +147,8 @@ MK_ROLE int moe_keep_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
     return mk_cta_wait(cta, p->flag_kept, cta->epoch, MK_CAUSE_DATA);
 }
 
-/* This CTA's share of a step of the tables, which the first `parts` intra_comm CTAs make; flag: where
- * they say that it is made; 0: nowhere. */
+/* This CTA's share of a step of the tables, which the first `parts` intra_comm CTAs make; flag:
+ * where they say that it is made; 0: nowhere. */
 MK_ROLE void moe_make(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t step,
                       uint32_t parts, uint32_t flag)
 {
@@ -163,8 +164,8 @@ MK_ROLE void moe_make(const struct moe_dispatch_plan *p, struct mk_cta *cta, uin
         mk_cta_made(cta, mk_local_of(&p->topo, p->topo.rank), flag);
 }
 
-/* A step of what this rank has to say, and until it is made; is_private: only they wait for it, and who
- * makes it alone goes on without a word. */
+/* A step of what this rank has to say, and until it is made; is_private: only they wait for it, and
+ * who makes it alone goes on without a word. */
 MK_ROLE int moe_make_all(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t step,
                          uint32_t flag, int is_private)
 {
@@ -209,8 +210,8 @@ MK_ROLE uint32_t moe_listed(const struct moe_dispatch_plan *p, struct mk_cta *ct
     return all < r->landed_room ? all : r->landed_room;
 }
 
-/* What the other ranks of the node are told, in shares that CTAs take in turn: of each rank, what is said
- * to it, then its tokens' records. */
+/* What the other ranks of the node are told, in shares that CTAs take in turn: of each rank, what
+ * is said to it, then its tokens' records. */
 MK_ROLE void moe_tell(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
@@ -259,7 +260,8 @@ MK_ROLE int moe_take_railed(const struct moe_dispatch_plan *p, struct mk_cta *ct
             moe_make_all(p, cta, MK_ROUTE_RELAY, p->flag_relayed, 0));
 }
 
-/* What comes here, once the node's ranks have told it, but for what others make of the last step. */
+/* What comes here, once the node's ranks have told it, but for what others make of the last
+ * step. */
 MK_ROLE int moe_lay_out(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
@@ -339,13 +341,14 @@ MK_ROLE int moe_push(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint
     return 0;
 }
 
-/* A chunk that another rank of the node brings here: of which rank's tokens, and how many these are. */
+/* A chunk that another rank of the node brings here: of which rank's tokens, and how many these
+ * are. */
 struct moe_landed {
     uint32_t rank, count, chunk, step, some;
 };
 
-/* The next of those of node `from`'s ranks, from {0} on: the first chunks of all these ranks, then the
- * second, ...; 0: there are no more. */
+/* The next of those of node `from`'s ranks, from {0} on: the first chunks of all these ranks, then
+ * the second, ...; 0: there are no more. */
 MK_ROLE int moe_landed_next(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t from,
                             struct moe_landed *l)
 {
@@ -468,8 +471,8 @@ MK_ROLE int moe_say(const struct moe_dispatch_plan *p, struct mk_cta *cta)
     return 0;
 }
 
-/* The tokens that have an expert on another node, to it; as many as have room there, where there are
- * more and the launch is to end. */
+/* The tokens that have an expert on another node, to it; as many as have room there, where there
+ * are more and the launch is to end. */
 MK_ROLE int moe_put_tokens(const struct moe_dispatch_plan *p, struct mk_cta *cta)
 {
     const struct mk_topo *t = &p->topo;
@@ -516,8 +519,8 @@ struct moe_come {
     enum mk_cause cause;
 };
 
-/* Chunk `chunk`, where there is one, to the rows that its tokens are: some of them at a time, by CTAs
- * in turn. */
+/* Chunk `chunk`, where there is one, to the rows that its tokens are: some of them at a time, by
+ * CTAs in turn. */
 MK_ROLE int moe_spread(const struct moe_dispatch_plan *p, struct mk_cta *cta,
                        const struct moe_come *of, uint32_t chunk, uint32_t *others)
 {

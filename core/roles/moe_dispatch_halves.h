@@ -1,27 +1,28 @@
-/* moe_dispatch in two halves (core/halves.h): a program computes on all SMs between them, while links
- * and the network bring what was sent. The parts are those of a whole launch; what differs is who does
- * them. And what combine in two halves (core/roles/moe_combine_halves.h) has of the same.
+/* moe_dispatch in two halves (core/halves.h): a program computes on all SMs between them, while
+ * links and the network bring what was sent. The parts are those of a whole launch; what differs is
+ * who does them. And what combine in two halves (core/roles/moe_combine_halves.h) has of the same.
  *
  * Roles
- *   intra_comm    first half: makes the tables of where this rank's tokens go, tells the ranks of the
- *                 node (of one node), and pushes this rank's tokens to them
+ *   intra_comm    first half: makes the tables of where this rank's tokens go, tells the ranks of
+ *                 the node (of one node), and pushes this rank's tokens to them
  *   inter_send    first half: puts what there is to say along the rail, and tokens
- *   inter_reduce  second half: hands on what the rails have said (of several nodes), makes the tables
- *                 of what comes, hands on tokens that the rails have brought, and takes all to rows
+ *   inter_reduce  second half: hands on what the rails have said (of several nodes), makes the
+ *                 tables of what comes, hands on tokens that the rails have brought, and takes all
+ *                 to rows
  *   No first half waits for another rank: neither to have begun nor for anything that it sends.
  *
  * Buffer reuse
- *   A first half does not know whether another rank has begun the launch, so where tokens
- *   land has two buffers, by epoch & 1, as what ranks say: who sends of launch e + 2 has ended e + 1,
- *   whose second half needed what this rank said of e + 1, and this rank had ended e by then. Tokens
- *   from other nodes likewise, by what their rails' ranks said.
- *   Puts may be under way when a half ends. inter_send waits in the next launch's first half until
- *   those of the one before have left, and tells so by `left`, before this rank makes anything that it
- *   puts: so no source is overwritten under a put, and no put overtakes one of the launch before.
+ *   A first half does not know whether another rank has begun the launch, so where tokens land has
+ *   two buffers, by epoch & 1, as what ranks say: who sends of launch e + 2 has ended e + 1, whose
+ *   second half needed what this rank said of e + 1, and this rank had ended e by then. Tokens from
+ *   other nodes likewise, by what their rails' ranks said. Puts may be under way when a half ends.
+ *   inter_send waits in the next launch's first half until those of the one before have left, and
+ *   tells so by `left`, before this rank makes anything that it puts: so no source is overwritten
+ *   under a put, and no put overtakes one of the launch before.
  *
  * Deadlock freedom
- *   First halves wait for first halves alone. Of second halves handing on waits for puts of first ones,
- *   and taking for that; each CTA does them in this order.
+ *   First halves wait for first halves alone. Of second halves handing on waits for puts of first
+ *   ones, and taking for that; each CTA does them in this order.
  *
  * Too many tokens
  *   end the launch in the second half, which finds out. The first one pushes and puts no more than

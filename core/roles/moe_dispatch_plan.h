@@ -17,13 +17,14 @@ struct moe_dispatch_plan {
     uint32_t slices;
     uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
     uint32_t chunks;     /* of a rank's tokens */
-    /* The first intra_comm CTAs make the tables together: of so many tokens that one is through before
-     * several have met, one, of what there is to say to others; and some of what comes, while others
-     * move tokens. */
+    /* The first intra_comm CTAs make the tables together: of so many tokens that one is through
+     * before several have met, one, of what there is to say to others; and some of what comes,
+     * while others move tokens. */
     uint32_t routers, layers;
     uint32_t take_rows; /* tokens of a chunk that moe_deliver takes at a time */
     uint32_t b_once;    /* 1: an expert has half a tile of rows, as a mean, so its B is read once */
-    /* enum mk_space: the argument that says how many tokens this rank has; the heap: it has `tokens` */
+    /* enum mk_space: the argument that says how many tokens this rank has; the heap: it has
+     * `tokens` */
     uint32_t count_space;
     uint32_t flag_kept, flag_counted, flag_placed, flag_railed, flag_relayed, flag_told,
         flag_routed, flag_relay, flag_landed, flag_rows;
@@ -50,8 +51,8 @@ MK_PURE uint32_t moe_railed_flag(const struct moe_dispatch_plan *p, uint32_t nod
     return p->flag_railed + node;
 }
 
-/* What a rank of the node is told is cut in so many, the first of which has the counts, others records: of
- * few tokens two, which two CTAs tell at the same time. */
+/* What a rank of the node is told is cut in so many, the first of which has the counts, others
+ * records: of few tokens two, which two CTAs tell at the same time. */
 MK_PURE uint32_t moe_told_shares(const struct moe_dispatch_plan *p)
 {
     return p->routers > 1 ? p->routers : 2;

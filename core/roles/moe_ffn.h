@@ -156,8 +156,8 @@ struct moe_ffn_job {
     uint32_t rank, chunk, part;
 };
 
-/* The run of a list that it is of, where there are any such tokens. begin: of the list, in what this
- * rank has of all of its node's. */
+/* The run of a list that it is of, where there are any such tokens. begin: of the list, in what
+ * this rank has of all of its node's. */
 MK_ROLE struct moe_ffn_list moe_ffn_list_of(const struct moe_ffn_plan *p, struct mk_cta *cta,
                                             const struct moe_ffn_job *job, uint32_t *begin)
 {
@@ -228,7 +228,8 @@ MK_ROLE struct mk_sums moe_ffn_sums(const struct moe_ffn_plan *p, struct mk_cta 
     return s;
 }
 
-/* The rank's rows of the tokens are here, and what others have added of them, as far as `s` reaches. */
+/* The rank's rows of the tokens are here, and what others have added of them, as far as `s`
+ * reaches. */
 MK_ROLE int moe_ffn_await_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
                                const struct moe_ffn_list *l, const struct mk_sums *s)
 {
@@ -287,16 +288,17 @@ MK_PURE uint32_t moe_ffn_away(const struct mk_topo *t, uint32_t i)
                                         : at + 1);
 }
 
-/* Where a CTA is among the sums of tokens of other nodes: {.others = its index} before the first. */
+/* Where a CTA is among the sums of tokens of other nodes: {.others = its index} before the
+ * first. */
 struct moe_ffn_walk {
     uint32_t ranks, chunk, part, others;
 };
 
-/* The CTA's next job of tokens of other nodes, node by node: first parts for the other ranks of this
- * node, in the order of the rows, then what goes along this rank's rail, for which these do the
- * same. So who waits for another rank's part waits for one that waits for none but of nodes before;
- * and no rank's parts wait for its own sums, or each rank would wait for the one before. False: that
- * was the last. */
+/* The CTA's next job of tokens of other nodes, node by node: first parts for the other ranks of
+ * this node, in the order of the rows, then what goes along this rank's rail, for which these do
+ * the same. So who waits for another rank's part waits for one that waits for none but of nodes
+ * before; and no rank's parts wait for its own sums, or each rank would wait for the one before.
+ * False: that was the last. */
 MK_ROLE int moe_ffn_job_away(const struct moe_ffn_plan *p, struct mk_cta *cta,
                              struct moe_ffn_walk *at, struct moe_ffn_job *job)
 {

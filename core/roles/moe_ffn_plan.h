@@ -36,8 +36,8 @@ struct moe_ffn_plan {
     uint64_t acted;      /* [row_tiles * tile_m] of act_bytes, bf16 or e4m3 */
     uint64_t act_scales; /* of e4m3: [ceil(inner / 128)][row_tiles * tile_m] fp32 */
     uint64_t made;       /* [row_tiles * tile_m] of result_bytes */
-    /* [gpus][landed_room] of carried_bytes: what other ranks of this node have added for tokens that
-     * this rank has brought them, in the order of the table `push` */
+    /* [gpus][landed_room] of carried_bytes: what other ranks of this node have added for tokens
+     * that this rank has brought them, in the order of the table `push` */
     uint64_t back;
     uint64_t
         sums; /* [nodes][relay_room] of carried_bytes: what this node has for tokens of another,

@@ -1,5 +1,5 @@
-/* The plans of moe_dispatch and moe_combine for launches in two halves (core/halves.h): those of whole
- * launches with what halves need besides. The schedules, and why:
+/* The plans of moe_dispatch and moe_combine for launches in two halves (core/halves.h): those of
+ * whole launches with what halves need besides. The schedules, and why:
  * core/roles/moe_dispatch_halves.h, moe_combine_halves.h. */
 #pragma once
 

@@ -6,9 +6,9 @@
  *   K, V [B, rows, kv_heads, D]     likewise
  *   lse [B, heads, rows] fp32       log-sum-exp of these rows
  *   Causal: the sequence has 2 W blocks, and rank r holds blocks r and 2 W - 1 - r, one behind the
- *   other (zigzag). Blocks have ceil(S / blocks) rows, the last ones fewer or none; flags and places
- *   are those of whole blocks on all ranks. So at every step every rank has the same work: two of four pairs of blocks, and
- *   at its own step one pair and two diagonals.
+ *   other (zigzag). Blocks have ceil(S / blocks) rows, the last ones fewer or none; flags and
+ *   places are those of whole blocks on all ranks. So at every step every rank has the same work:
+ *   two of four pairs of blocks, and at its own step one pair and two diagonals.
  *
  * Roles
  *   intra_comm    pushes this rank's K and V, head by head, to the peers of the node, then forwards
@@ -28,8 +28,8 @@
  *
  * Steps come in one order, so every run gives the same bits. Where a row's are the same everywhere
  * (MK_EVERYWHERE), keys come in blocks of fixed size at fixed places of the sequence, from the last
- * that a row sees to the first, whichever rank has them (ring_attention_keys): under a mask a rank's
- * own keys still come first. What a row does not see of a block changes nothing of it.
+ * that a row sees to the first, whichever rank has them (ring_attention_keys): under a mask a
+ * rank's own keys still come first. What a row does not see of a block changes nothing of it.
  *
  * Bytes moved
  *   Every rank reads W shards of K and V and has one. (nodes - 1) shards come by its rail, since
@@ -37,13 +37,13 @@
  *   over NVLink. A causal mask spares none: the last block attends to everything.
  *
  * Buffer reuse
- *   Two buffers, by epoch & 1, need no credits, as in core/roles/ag_gemm.h: a rank ends a launch when
- *   it has something of each other rank's, so nobody is two launches ahead. Tiles see to that where
- *   each rank sees keys of each other. Rank 0 of a contiguous split does not under a causal mask,
- *   nor do ranks without rows: there intra_comm and inter_send wait, at their end, for the first
- *   chunk of each rank that they write to. Puts are drained before
- *   a launch ends. Without that, where puts have no order (SRD), a flag that the next launch's put
- *   raises could speak for bytes of this launch that are still under way.
+ *   Two buffers, by epoch & 1, need no credits, as in core/roles/ag_gemm.h: a rank ends a launch
+ *   when it has something of each other rank's, so nobody is two launches ahead. Tiles see to that
+ *   where each rank sees keys of each other. Rank 0 of a contiguous split does not under a causal
+ *   mask, nor do ranks without rows: there intra_comm and inter_send wait, at their end, for the
+ *   first chunk of each rank that they write to. Puts are drained before a launch ends. Without
+ *   that, where puts have no order (SRD), a flag that the next launch's put raises could speak for
+ *   bytes of this launch that are still under way.
  *
  * Deadlock freedom
  *   Pushes and puts of a rank's own K and V wait for nothing. Forwards wait for puts, and compute

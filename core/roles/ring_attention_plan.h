@@ -103,8 +103,8 @@ struct ring_attention_keys {
     uint32_t rank, half;
 };
 
-/* Run `run` of the tiles whose queries are in half `q_half` of this rank's; 0: there are no more. Of
- * each rank in its turn the half that the queries are in, then the other. Ordered: blocks of the
+/* Run `run` of the tiles whose queries are in half `q_half` of this rank's; 0: there are no more.
+ * Of each rank in its turn the half that the queries are in, then the other. Ordered: blocks of the
  * sequence from the last that the queries see to the first, whoever has them. */
 MK_PURE int ring_attention_keys(const struct ring_attention_plan *p, uint32_t q_half, uint32_t run,
                                 struct ring_attention_keys *out)

@@ -21,19 +21,20 @@ static const char *const peers[] = {"blas", "torch"}; /* of enum run_peer */
 #define AT(field) .offset = offsetof(struct run_options, field)
 static const struct option_spec specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
-     "blas (host, GEMM operators): also times OpenBLAS on the same product; torch (cuda): also times "
-     "PyTorch's fused operator (of fp8 by a scale for each row or one, whichever is faster) or "
-     "context parallelism, if python3 has it. A cuda bench always times "
+     "blas (host, GEMM operators): also times OpenBLAS on the same product; torch (cuda): also "
+     "times PyTorch's fused operator (of fp8 by a scale for each row or one, whichever is faster) "
+     "or context parallelism, if python3 has it. A cuda bench always times "
      "cuBLAS (attention: cuDNN; MoE: PyTorch's grouped products) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(traced), NULL,
      "turns tracing on to show what it costs; stores nothing (cuda)"},
     {"why", OPTION_FLAG, AT(why), NULL,
-     "traces a few launches after the timed ones and splits the median one's time into the parts of "
-     "`mkernel trace why`", .group = RESULTS},
+     "traces a few launches after the timed ones and splits the median one's time into the parts "
+     "of `mkernel trace why`", .group = RESULTS},
     {"csv", OPTION_TEXT, AT(csv), "FILE",
      "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095},
-    {"append", OPTION_FLAG, AT(append), NULL, "adds the rows to an existing CSV of the same columns"},
+    {"append", OPTION_FLAG, AT(append), NULL,
+     "adds the rows to an existing CSV of the same columns"},
     {"c-elsewhere", OPTION_FLAG, AT(c_elsewhere), NULL,
      "C is outside the symmetric heap: peers send tiles, which are then copied to C. Default: "
      "inside, where peers store to it (cuda, one node). For gemm_ar", .group = PROBLEM},

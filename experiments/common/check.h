@@ -137,8 +137,8 @@ struct check_pace {
     void *context;
 };
 
-/* Adds `work` to what was done since the last meeting, and meets where it is time to. 0 or what meet
- * returned. */
+/* Adds `work` to what was done since the last meeting, and meets where it is time to. 0 or what
+ * meet returned. */
 static inline int check_meet(const struct check_pace *pace, double work, double *done)
 {
     *done += work;

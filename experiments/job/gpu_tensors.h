@@ -27,7 +27,8 @@ struct gpu_memory {
     int err;
 };
 
-/* So many bytes, with a copy of those at `from` in host memory, or zeros (NULL). NULL: there is none. */
+/* So many bytes, with a copy of those at `from` in host memory, or zeros (NULL). NULL: there is
+ * none. */
 void *gpu_take(struct gpu_memory *memory, const void *from, uint64_t bytes);
 void gpu_give_back(struct gpu_memory *memory);
 

@@ -2,9 +2,9 @@
  * float64, never against the executor's own tiles.
  *
  * Bounds. An element of O is within 2^-8 (|ref| + sum of weight |v|): its own rounding to bf16 and
- * that of the weights before the second product (2^-9 each, and a factor of 2). lse is within 1e-5 of the
- * larger of itself and 1: fp32 sums of D products, and of weights. The relative Frobenius error of
- * O is at most CHECK_FAST. */
+ * that of the weights before the second product (2^-9 each, and a factor of 2). lse is within 1e-5
+ * of the larger of itself and 1: fp32 sums of D products, and of weights. The relative Frobenius
+ * error of O is at most CHECK_FAST. */
 #pragma once
 
 #include "core/plan.h"

@@ -270,9 +270,9 @@ static int measured_by(const struct header *h, char *const *cells, const char *c
     return !strcmp(measured_cell(h, cells, "command"), command);
 }
 
-/* GPUs rest in turns of `mkernel bench`, and in `run` while the inputs of the next burst are made; but
- * not where another's products, as long as the operator's, are in between: attention (what has a
- * mask) takes turns with cuDNN's. */
+/* GPUs rest in turns of `mkernel bench`, and in `run` while the inputs of the next burst are made;
+ * but not where another's products, as long as the operator's, are in between: attention (what has
+ * a mask) takes turns with cuDNN's. */
 static int measured_rests(const struct header *h, char *const *cells)
 {
     int op = plan_op_by_name(measured_cell(h, cells, "op"));

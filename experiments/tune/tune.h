@@ -83,8 +83,9 @@ void tune_space_extend(struct tune *t, uint32_t center);
 /* Adds the plan of `asked` where it fits and is not there yet. Returns its number, or -EINVAL. */
 int tune_add(struct tune *t, const struct mk_tuning *asked);
 
-/* What is measured of a plan: all its options are given, so that nobody who builds it fills in defaults of
- * his own. (A plan that asks for nothing is the closed formula's here, and the model's in a communicator.) */
+/* What is measured of a plan: all its options are given, so that nobody who builds it fills in
+ * defaults of his own. (A plan that asks for nothing is the closed formula's here, and the model's
+ * in a communicator.) */
 struct mk_problem tune_problem(const struct tune *t, uint32_t plan);
 
 /* Measures plan 0 and `count` others, `iters` launches each, in turns with each other, in as few

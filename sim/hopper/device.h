@@ -154,8 +154,8 @@ void hopper_copy_wait(uint32_t pending);
 /* an arrival (.noinc) that comes by itself, some time after all copies of this thread so far */
 void hopper_copy_arrive(uint32_t bar);
 
-/* wgmma: D (64 x n, fp32) += A (64 x 16) B (16 x n), bf16, or what is said below. `a` is NULL where A lies in shared
- * memory. */
+/* wgmma: D (64 x n, fp32) += A (64 x 16) B (16 x n), bf16, or what is said below. `a` is NULL where
+ * A lies in shared memory. */
 struct hopper_product {
     float *d;
     const uint32_t *a; /* four registers of this lane */

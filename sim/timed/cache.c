@@ -1,6 +1,6 @@
-/* What is in a GPU's L2 of the operands of tiles by tickets. B of an expert is read once for each of
- * its runs in the order of computation, if what lies between two of them is more than L2 holds; rows
- * of A are read again for columns that come as late. The least recently used leaves first. */
+/* What is in a GPU's L2 of the operands of tiles by tickets. B of an expert is read once for each
+ * of its runs in the order of computation, if what lies between two of them is more than L2 holds;
+ * rows of A are read again for columns that come as late. The least recently used leaves first. */
 #include "sim/timed/state.h"
 
 #include <errno.h>

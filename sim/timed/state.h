@@ -135,8 +135,8 @@ struct timed_flight {
     struct timed_path path;
 };
 
-/* What tiles by tickets have read through L2: of each column of an expert's B, and of each product's
- * row of tiles of A, when it was last read, in bytes that have come from HBM. */
+/* What tiles by tickets have read through L2: of each column of an expert's B, and of each
+ * product's row of tiles of A, when it was last read, in bytes that have come from HBM. */
 struct timed_cache {
     double *b, *a;
     double fetched;
