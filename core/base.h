@@ -121,12 +121,23 @@ MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)
 #define MK_MMA_AUXILIARY_WARPS 2u /* the same of engine mma */
 
 /* How many CTAs of a rank take each role; the order of enum mk_role is that of CTAs in a launch's
- * grid. On a GPU, where a role has one, two or three times as many CTAs as compute, they are
- * co-resident in the thread blocks of the compute CTAs, a warp each: the schedule stays the same,
- * and every SM computes. Only intra_comm and inter_reduce can. */
+ * grid. On a GPU a CTA is a thread block, but CTAs of intra_comm may be co-resident with compute:
+ * then each is a warp of a compute block, the schedule stays the same, and every SM computes. On the
+ * host each CTA is a coroutine either way. */
 struct mk_role_split {
     uint32_t ctas[MK_ROLES];
+    /* warps of each compute block that are CTAs of intra_comm; 0: those have blocks of their own */
+    uint32_t intra_comm_warps;
 };
+
+/* So many warps of each compute block are CTAs of intra_comm, which are counted here. Whoever
+ * changes how many CTAs compute calls it after that. */
+MK_PURE void mk_share_blocks(struct mk_role_split *s, uint32_t warps)
+{
+    s->intra_comm_warps = warps;
+    if (warps)
+        s->ctas[MK_INTRA_COMM] = warps * s->ctas[MK_COMPUTE];
+}
 
 MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
 {
@@ -134,21 +145,18 @@ MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
            s->ctas[MK_INTER_REDUCE];
 }
 
-/* How many CTAs of `role` are co-resident in each compute block; 0: they have blocks of their own.
- */
-MK_PURE uint32_t mk_role_coresident(const struct mk_role_split *s, enum mk_role role)
+/* A pace is how many ns a warp takes to push 512 bytes to a peer at least. This one is no limit,
+ * since no warp is as fast. */
+#define MK_PACE_NONE 1u
+
+/* The pace of each of `warps` that keep `pace` together. */
+MK_PURE uint32_t mk_pace_of_each(uint32_t pace, uint32_t warps)
 {
-    uint32_t compute = s->ctas[MK_COMPUTE], count = s->ctas[role];
-    if ((role != MK_INTRA_COMM && role != MK_INTER_REDUCE) || !compute || count % compute ||
-        count / compute > MK_AUXILIARY_WARPS)
-        return 0;
-    return count / compute;
+    return pace == MK_PACE_NONE ? MK_PACE_NONE : pace * warps;
 }
 
 /* Thread blocks of a launch on a GPU. */
 MK_PURE uint32_t mk_total_blocks(const struct mk_role_split *s)
 {
-    uint32_t auxiliary =
-        mk_role_coresident(s, MK_INTRA_COMM) + mk_role_coresident(s, MK_INTER_REDUCE);
-    return mk_total_ctas(s) - auxiliary * s->ctas[MK_COMPUTE];
+    return mk_total_ctas(s) - s->intra_comm_warps * s->ctas[MK_COMPUTE];
 }

@@ -170,7 +170,7 @@ double machine_tile_ns(const struct mk_machine *m, const struct machine_tile *t,
                        const struct machine_load *load, uint64_t k, double fetched);
 
 /* `bytes` by one mover of `movers` that work at the same time, to its own GPU or to a peer; pace:
- * as plans have it, ns for 512 bytes (0 or 1: none). */
+ * as plans have it, ns for 512 bytes, or MK_PACE_NONE. */
 double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
                        int to_peer, uint32_t pace, double bytes);
 

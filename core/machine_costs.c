@@ -90,7 +90,7 @@ double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uin
         return machine_bytes_ns(r->start, bytes, r->peer, m->nvlink_out, movers);
     double ns = machine_bytes_ns(r->start, bytes, r->peer, 0, movers),
            shared = machine_bytes_ns(0, bytes, 0, m->nvlink_out, movers),
-           paced = pace > 1 ? r->start + m->paced + bytes * pace / 512 : 0;
+           paced = pace != MK_PACE_NONE ? r->start + m->paced + bytes * pace / 512 : 0;
     if (paced > ns && shared > 0)
         return pow(pow(paced, LIMITS_MEET) + pow(shared, LIMITS_MEET), 1.0 / LIMITS_MEET);
     return shared > ns ? shared : ns;
@@ -119,7 +119,7 @@ double machine_spilled(const struct mk_machine *m, double bytes)
 double machine_wanted(const struct mk_machine *m, uint32_t movers, uint32_t pace)
 {
     double each = m->movers[MACHINE_WARP].peer;
-    if (pace > 1 && 512.0 / pace < each)
+    if (pace != MK_PACE_NONE && 512.0 / pace < each)
         each = 512.0 / pace;
     double over = m->nvlink_out > 0 ? movers * each / m->nvlink_out - 1 : 0;
     return over <= 0 ? 0 : over / (over + 0.3);

@@ -204,7 +204,8 @@ int mk_plan_create_settings(struct mk_plan **out, struct mk_comm *comm,
  * -EINVAL the plan is as it was. */
 int mk_plan_destroy(struct mk_plan *plan);
 
-/* The roles of CTAs. The option roles=compute=2,intra_comm=1 says how many CTAs have each. */
+/* The roles of CTAs. The option roles=compute=2,intra_comm=1 says how many CTAs have each;
+ * intra_comm=2w: two warps of each thread block that computes are CTAs of it. */
 enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
 
 /* What a plan is, with every choice made. These functions do not block and do not fail. Any thread

@@ -39,7 +39,7 @@ struct mk_pipeline {
 /* Warps of a CTA on a GPU that can be senders: two where intra_comm leaves them. */
 MK_PURE uint32_t mk_pipeline_senders(const struct mk_role_split *split)
 {
-    return mk_role_coresident(split, MK_INTRA_COMM) < 2 ? 2 : 1;
+    return split->intra_comm_warps < 2 ? 2 : 1;
 }
 
 /* Whether the senders have to do with a tile. */

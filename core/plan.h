@@ -19,8 +19,7 @@ struct mk_tuning {
     uint32_t slices;
     /* 1 .. 64 parts of a chunk or slice pushed over NVLink by different CTAs */
     uint32_t pieces;
-    /* ns that an auxiliary warp takes to push 512 bytes at least; 1: as fast as it goes */
-    uint32_t pace;
+    uint32_t pace; /* of an auxiliary warp that pushes: ns for 512 bytes, or MK_PACE_NONE */
     /* gemm_*: 1, tiles have rows of all ranks, who exchange all that there is of them at once, for
      * few rows; 2, tiles are of one rank's rows; 3 (gemm_ar), tiles have rows of all ranks, each of
      * whom adds some of a tile's columns and sends their sums to all; 4 (gemm_ar), as 2, but of one

@@ -206,6 +206,45 @@ static int plan_check_roles(const struct mk_problem *q, char *error, size_t size
                        plan_op_name(q->op), takes);
 }
 
+/* CTAs of intra_comm that are warps of compute blocks. */
+static int plan_check_warps(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct mk_role_split *s = &q->tuning.split;
+    const uint32_t warps = s->intra_comm_warps,
+                   most = q->engine == MK_ENGINE_MMA ? MK_MMA_AUXILIARY_WARPS : MK_AUXILIARY_WARPS;
+    if (!warps)
+        return 0;
+    if (op_of(q->op)->own_blocks || !s->ctas[MK_COMPUTE])
+        return plan_refuse(error, size,
+                           "roles intra_comm=%uw: CTAs of %s have thread blocks of their own; say "
+                           "how many there are, as in intra_comm=8",
+                           warps, plan_op_name(q->op));
+    if (warps > most)
+        return plan_refuse(error, size,
+                           "roles intra_comm=%uw: a compute block has %u warps for it at most%s",
+                           warps, most, q->engine == MK_ENGINE_MMA ? " on engine mma" : "");
+    if (s->ctas[MK_INTRA_COMM] != warps * s->ctas[MK_COMPUTE])
+        return plan_refuse(error, size,
+                           "%u intra_comm CTAs, %u in each of %u compute blocks: not the same "
+                           "number; mk_share_blocks counts them",
+                           s->ctas[MK_INTRA_COMM], warps, s->ctas[MK_COMPUTE]);
+    return 0;
+}
+
+/* Behind "all must run at once": how roles are written whose CTAs share blocks, where the counts
+ * look like it. Until 2026-11-28 so many CTAs did. */
+static const char *plan_say_warps(const struct mk_problem *q, char text[96])
+{
+    const struct mk_role_split *s = &q->tuning.split;
+    const uint32_t compute = s->ctas[MK_COMPUTE], pushing = s->ctas[MK_INTRA_COMM];
+    text[0] = '\0';
+    if (!s->intra_comm_warps && !op_of(q->op)->own_blocks && compute && pushing &&
+        pushing % compute == 0 && pushing / compute <= MK_AUXILIARY_WARPS)
+        snprintf(text, 96, "; as warps of compute blocks they are intra_comm=%uw",
+                 pushing / compute);
+    return text;
+}
+
 int plan_choose_engine(struct mk_problem *q, char *error, size_t size)
 {
     char ops[OP_LIST_TEXT];
@@ -258,17 +297,15 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     const struct op_descriptor *op = op_of(q->op);
     const struct mk_tuning *t = &q->tuning;
     const uint32_t *ctas = t->split.ctas;
+    char warps[96];
     if (q->sms_most && q->exec != MK_EXEC_CUDA)
         return plan_refuse(error, size,
                            "sms=%u: CTAs on the host take no SMs; roles= says how many there are",
                            q->sms_most);
     if (plan_check_roles(q, error, size))
         return -EINVAL;
-    for (int role = 0; role < MK_ROLES && q->engine == MK_ENGINE_MMA; role++)
-        if (mk_role_coresident(&t->split, role) > MK_MMA_AUXILIARY_WARPS)
-            return plan_refuse(
-                error, size, "%u %s CTAs beside each compute CTA: engine mma takes %u at most",
-                mk_role_coresident(&t->split, role), plan_role_name(role), MK_MMA_AUXILIARY_WARPS);
+    if (plan_check_warps(q, error, size))
+        return -EINVAL;
     if (op->knobs & OP_PIECES && t->pieces != 1 && !op_pieces(q->op, &q->topo))
         return plan_refuse(error, size,
                            "%s puts pieces of tiles to other nodes, and there is one node: pieces "
@@ -294,10 +331,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     if (q->exec == MK_EXEC_CUDA && t->cluster &&
         mk_round_up(plan_blocks_at_once(q), t->cluster) > q->sms)
         return plan_refuse(
-            error, size, "%u thread blocks in clusters of %u on %s%u SMs: all must run at once",
+            error, size, "%u thread blocks in clusters of %u on %s%u SMs: all must run at once%s",
             plan_blocks_at_once(q), t->cluster,
             q->sms_most ? "what sms= or other ranks on the GPU leave to the plan, " : "a GPU of ",
-            q->sms);
+            q->sms, plan_say_warps(q, warps));
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
         return plan_refuse(
             error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",

@@ -17,17 +17,18 @@
 const char *const tuning_masks[TUNING_MASKS] = {"full", "causal", "causal-contiguous"};
 
 #define AT(field) offsetof(struct mk_tuning, field)
+#define ROLE_PARTS (sizeof(struct mk_role_split) / sizeof(uint32_t))
 
 const struct tuning_knob tuning_knobs[TUNING_KNOBS] = {
-    {"tile", "256,128", 2, 8, PLAN_MOST_TILE, AT(tile_m)},
-    {"roles", "compute=116,intra_comm=16", MK_ROLES, 0, PLAN_MOST_CTAS, AT(split)},
-    {"chunk-rows", "256", 1, 8, 1 << 24, AT(chunk_rows)},
-    {"slices", "4", 1, 1, PLAN_MOST_SLICES, AT(slices)},
-    {"pieces", "8", 1, 1, PLAN_MOST_PIECES, AT(pieces)},
-    {"pace", "300", 1, 1, PLAN_MOST_PACE, AT(pace)},
-    {"fanout", "3", 1, 1, MK_MAX_LOCAL, AT(fanout)},
-    {"shots", "1", 1, 1, 4, AT(shots)},
-    {"split-k", "2", 1, 1, 2, AT(split_k)},
+    {"tile", "256,128", 2, 8, PLAN_MOST_TILE, AT(tile_m), NULL},
+    {"roles", "compute=116,intra_comm=16", ROLE_PARTS, 0, PLAN_MOST_CTAS, AT(split), NULL},
+    {"chunk-rows", "256", 1, 8, 1 << 24, AT(chunk_rows), NULL},
+    {"slices", "4", 1, 1, PLAN_MOST_SLICES, AT(slices), NULL},
+    {"pieces", "8", 1, 1, PLAN_MOST_PIECES, AT(pieces), NULL},
+    {"pace", "300", 1, MK_PACE_NONE, PLAN_MOST_PACE, AT(pace), "none"},
+    {"fanout", "3", 1, 1, MK_MAX_LOCAL, AT(fanout), NULL},
+    {"shots", "1", 1, 1, 4, AT(shots), NULL},
+    {"split-k", "2", 1, 1, 2, AT(split_k), NULL},
 };
 _Static_assert(AT(tile_n) == AT(tile_m) + sizeof(uint32_t), "a tile is two numbers");
 
@@ -56,8 +57,8 @@ int tuning_knob_of(const char *word, size_t length)
 
 int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, size_t size)
 {
-    struct mk_role_split split = {{0}};
-    uint32_t named = 0;
+    struct mk_role_split split = {.ctas = {0}};
+    uint32_t named = 0, warps = 0;
     const char *c = text;
     do {
         size_t length = strcspn(c, "=,");
@@ -79,24 +80,44 @@ int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, 
         uint32_t count = 0, digits = 0;
         for (; number[digits] >= '0' && number[digits] <= '9' && count <= PLAN_MOST_CTAS; digits++)
             count = count * 10 + (uint32_t)(number[digits] - '0');
-        if (!digits || count > PLAN_MOST_CTAS || (number[digits] && number[digits] != ','))
-            return plan_refuse(error, size, "%.*s=%.*s is not a number of CTAs from 0 to %u",
-                               (int)length, c, (int)strcspn(number, ","), number, PLAN_MOST_CTAS);
-        split.ctas[role] = count;
+        const int shares = digits && role == MK_INTRA_COMM && number[digits] == 'w' && count;
+        digits += (uint32_t)shares;
+        if (!digits || count > (shares ? MK_AUXILIARY_WARPS : PLAN_MOST_CTAS) ||
+            (number[digits] && number[digits] != ','))
+            return plan_refuse(error, size, "%.*s=%.*s is not a number of CTAs from 0 to %u%s",
+                               (int)length, c, (int)strcspn(number, ","), number, PLAN_MOST_CTAS,
+                               role == MK_INTRA_COMM ? ", nor 1w to 3w, warps of each compute block"
+                                                     : "");
+        *(shares ? &warps : &split.ctas[role]) = count;
         c = number + digits + (number[digits] == ',');
     } while (c[-1] == ',');
+    mk_share_blocks(&split, warps);
     if (!mk_total_ctas(&split)) /* to a plan that would say: choose */
         return plan_refuse(error, size, "it leaves no CTA");
     *out = split;
     return 0;
 }
 
-/* Adds named roles, those of 0 CTAs left out. */
-static void tuning_say_roles(const uint32_t *ctas, char *text, size_t size)
+char *tuning_say_roles(const struct mk_role_split *split, char *text, size_t size)
 {
-    for (int role = 0, some = 0; role < MK_ROLES; role++)
-        if (ctas[role])
-            mk_append(text, size, "%s%s=%u", some++ ? "," : "", plan_role_name(role), ctas[role]);
+    for (int role = 0, some = 0; role < MK_ROLES; role++) {
+        const uint32_t warps = role == MK_INTRA_COMM ? split->intra_comm_warps : 0;
+        if (split->ctas[role])
+            mk_append(text, size, "%s%s=%u%s", some++ ? "," : "", plan_role_name(role),
+                      warps ? warps : split->ctas[role], warps ? "w" : "");
+    }
+    return text;
+}
+
+struct mk_role_split tuning_old_roles(const uint32_t ctas[MK_ROLES])
+{
+    struct mk_role_split split = {.ctas = {0}};
+    memcpy(split.ctas, ctas, sizeof split.ctas);
+    const uint32_t compute = ctas[MK_COMPUTE];
+    if (compute && ctas[MK_INTRA_COMM] % compute == 0 &&
+        ctas[MK_INTRA_COMM] / compute <= MK_AUXILIARY_WARPS)
+        mk_share_blocks(&split, ctas[MK_INTRA_COMM] / compute);
+    return split;
 }
 
 const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT])
@@ -106,14 +127,17 @@ const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT])
     snprintf(text, TUNING_WORD_TEXT, "roles=");
     if (!strncmp(word, "chunk_rows=", 11))
         snprintf(text, TUNING_WORD_TEXT, "chunk-rows=%s", word + 11);
+    else if (!strcmp(word, "pace=1"))
+        snprintf(text, TUNING_WORD_TEXT, "pace=none");
     else if (!strncmp(word, "width=", 6))
         snprintf(text, TUNING_WORD_TEXT, "fanout=%s", word + 6);
     else if (sscanf(word, "tile=%5ux%5u%n", &n[0], &n[1], &end) == 2 && end && !word[end])
         snprintf(text, TUNING_WORD_TEXT, "tile=%u,%u", n[0], n[1]);
     else if (sscanf(word, "roles=%5u+%5u+%5u+%5u%n", &n[0], &n[1], &n[2], &n[3], &end) == 4 &&
-             end && !word[end])
-        tuning_say_roles(n, text, TUNING_WORD_TEXT);
-    else
+             end && !word[end]) {
+        const struct mk_role_split split = tuning_old_roles(n);
+        tuning_say_roles(&split, text, TUNING_WORD_TEXT);
+    } else
         return word;
     return text;
 }
@@ -157,7 +181,7 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     if (!(op_of(op)->knobs >> option & 1))
         return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), k->name);
     if (option == TUNING_ROLES) {
-        struct mk_role_split split = {{0}};
+        struct mk_role_split split = {.ctas = {0}};
         if (tuning_read_roles(word + length + 1, &split, why, sizeof why))
             return plan_refuse(error, size, "'%s': %s", word, why);
         if (!split.ctas[MK_COMPUTE] && op_of(op)->needs[MK_COMPUTE] != OP_NEVER)
@@ -165,8 +189,9 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
         t->split = split;
         return 0;
     }
-    uint64_t numbers[2];
-    if (tuning_read_numbers(word + length + 1, ',', k->parts, UINT32_MAX, numbers))
+    uint64_t numbers[2] = {k->min};
+    if ((!k->word || strcmp(word + length + 1, k->word) != 0) &&
+        tuning_read_numbers(word + length + 1, ',', k->parts, UINT32_MAX, numbers))
         return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s", word,
                            k->name, k->form);
     for (uint32_t i = 0; i < k->parts; i++)
@@ -192,9 +217,12 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
             continue;
         mk_append(text, size, "%s%s=", *text ? " " : "", k->name);
         if (i == TUNING_ROLES)
-            tuning_say_roles(v, text, size);
-        for (uint32_t part = 0; i != TUNING_ROLES && part < k->parts; part++)
-            mk_append(text, size, "%s%u", part ? "," : "", v[part]);
+            tuning_say_roles(&t.split, text, size);
+        else if (k->word && *v == k->min)
+            mk_append(text, size, "%s", k->word);
+        else
+            for (uint32_t part = 0; part < k->parts; part++)
+                mk_append(text, size, "%s%u", part ? "," : "", v[part]);
     }
     return *text ? text : mk_append(text, size, "formula");
 }

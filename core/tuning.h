@@ -103,6 +103,7 @@ struct tuning_knob {
     uint32_t parts;    /* numbers of a value, with commas between them; of roles: named */
     uint32_t min, max; /* of each number */
     size_t offset;     /* of uint32_t[parts] in struct mk_tuning */
+    const char *word;  /* stands for `min`, which is not written as a number; NULL: none does */
 };
 extern const struct tuning_knob tuning_knobs[TUNING_KNOBS];
 
@@ -115,12 +116,21 @@ char *tuning_names(char text[TUNING_NAMES_TEXT]);
 /* The knob whose name is the first `length` characters of `word`; -1: there is none. */
 int tuning_knob_of(const char *word, size_t length);
 
-/* "compute=116,intra_comm=16"; roles that are not named have no CTA. 0, or -EINVAL with a sentence
- * and *out as it was. */
+/* "compute=116,intra_comm=16": a role's CTAs, each a thread block on a GPU; "compute=132,intra_comm=2w":
+ * two warps of each compute block are CTAs of intra_comm (on the host two CTAs for each that computes).
+ * Roles that are not named have no CTA. 0, or -EINVAL with a sentence and *out as it was. */
 int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, size_t size);
 
+/* Adds them to `text` as they are read; roles without CTAs are left out. Returns text. */
+#define TUNING_ROLES_TEXT 96
+char *tuning_say_roles(const struct mk_role_split *split, char *text, size_t size);
+
+/* Roles of tables and traces that say counts alone, as they did until 2026-11-28: as many CTAs of
+ * intra_comm as of compute, or two or three times as many, shared its blocks. */
+struct mk_role_split tuning_old_roles(const uint32_t ctas[MK_ROLES]);
+
 /* A word as it is written since 2026-11-23, for files that are older: "roles=132+132+0+0",
- * "tile=256x128", "chunk_rows=256", and "width=2" for fanout. Returns text, or `word` where nothing
+ * "tile=256x128", "chunk_rows=256", and "width=2" for fanout; and since 2026-11-28, "pace=1". Returns text, or `word` where nothing
  * changed. */
 #define TUNING_WORD_TEXT 128
 const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT]);

@@ -33,8 +33,7 @@ struct mk_cta {
     uint32_t cta;                    /* its number */
     uint32_t which;                  /* of its CTA's tracks; a constant */
     uint32_t lanes;                  /* 1, 32 (a warp), or all threads of the block */
-    /* ns that the lanes take to store 16 bytes each at least; 0: as fast as it goes */
-    uint32_t pace;
+    uint32_t pace; /* ns that the lanes take to store 16 bytes each at least, or MK_PACE_NONE */
     /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
     uint32_t stages;
     uint8_t *scratch;             /* of a block: shared memory for its tables (cta_route.cuh) */
@@ -321,7 +320,7 @@ PTX_FN void mk_cta_deliver(struct mk_cta *cta, enum mk_space space, const struct
     cta_copy_open(cta, cta->launch->local, chunk->id);
     cta_copy_rows(cta, cta->launch->arguments[chunk->space] + chunk->source, chunk->bytes,
                   (char *)cta->launch->arguments[space] + chunk->destination, pitch, chunk, rows,
-                  0);
+                  MK_PACE_NONE);
 }
 
 PTX_FN void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
@@ -484,7 +483,7 @@ PTX_FN void cta_identify(struct mk_cta *cta, const struct gpu_launch *launch, ui
     cta->cta = number;
     cta->which = GPU_TRACK_OWN;
     cta->lanes = lanes;
-    cta->pace = 0;
+    cta->pace = MK_PACE_NONE;
     cta_role_of(&launch->split, number, &cta->role, &cta->index);
     cta->count = launch->split.ctas[cta->role];
     cta->epoch = cta_epoch(launch);

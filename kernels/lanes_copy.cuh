@@ -63,7 +63,7 @@ template <uint32_t behind> PTX_FN void lanes_sleep_to_pace(uint32_t *due, uint32
 
 /* Copies `rows` rows of `pieces` x 16 bytes; pitches in bytes. All lanes call, 0 .. lanes - 1, and
  * order with others is theirs. Loads run `ahead` steps of 16 bytes a lane ahead of the stores: four
- * registers each. A step takes `pace` ns at least; 0: as fast as it goes. */
+ * registers each. A step takes `pace` ns at least, unless that is MK_PACE_NONE. */
 template <uint32_t ahead, uint32_t behind>
 PTX_FN void lanes_copy_rows(uint32_t lane, uint32_t lanes, const char *source,
                             uint64_t source_pitch, char *destination, uint64_t destination_pitch,
@@ -79,7 +79,7 @@ PTX_FN void lanes_copy_rows(uint32_t lane, uint32_t lanes, const char *source,
         lanes_walk_begin(lane, lanes, (char *)source, source_pitch, rows, pieces);
     struct lanes_walk to =
         lanes_walk_begin(lane, lanes, destination, destination_pitch, rows, pieces);
-    uint32_t due = pace ? (uint32_t)ptx_globaltimer() : 0;
+    uint32_t due = pace != MK_PACE_NONE ? (uint32_t)ptx_globaltimer() : 0;
     uint4 v[ahead];
 #pragma unroll
     for (uint32_t i = 0; i < ahead; i++)
@@ -92,7 +92,7 @@ PTX_FN void lanes_copy_rows(uint32_t lane, uint32_t lanes, const char *source,
         for (uint32_t i = 0; i < ahead; i++) {
             if (!to.left)
                 break;
-            if (pace)
+            if (pace != MK_PACE_NONE)
                 lanes_keep_pace<behind>(&due, pace);
             *(uint4 *)to.at = v[i];
             lanes_walk_step(&to);
@@ -114,7 +114,7 @@ PTX_FN void lanes_copy_packed(uint32_t lane, uint32_t lanes, const char *source,
 {
     constexpr uint32_t quarter = ahead / 4;
     uint32_t step = lanes / pieces, row = lane / pieces,
-             due = pace ? (uint32_t)ptx_globaltimer() : 0;
+             due = pace != MK_PACE_NONE ? (uint32_t)ptx_globaltimer() : 0;
     const char *from = source + row * pitch + lane % pieces * 16;
     char *to = destination + lane * 16ull;
     uint4 v[ahead];
@@ -127,7 +127,7 @@ PTX_FN void lanes_copy_packed(uint32_t lane, uint32_t lanes, const char *source,
             from += step * pitch;
         }
     for (; row < rows; row += ahead * step) {
-        if (pace)
+        if (pace != MK_PACE_NONE)
             lanes_sleep_to_pace<behind>(&due, ahead * pace);
 #pragma unroll
         for (uint32_t first = 0; first < ahead; first += quarter) {

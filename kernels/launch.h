@@ -123,7 +123,7 @@ struct gpu_launch {
 MK_PURE uint32_t gpu_cta_of_block(const struct mk_role_split *split, uint32_t block)
 {
     uint32_t compute = split->ctas[MK_COMPUTE];
-    return block < compute ? block : block + mk_role_coresident(split, MK_INTRA_COMM) * compute;
+    return block < compute ? block : block + split->intra_comm_warps * compute;
 }
 
 /* Number of auxiliary `auxiliary` of `role` in the thread block of compute CTA `block`. */

@@ -32,17 +32,19 @@ static int emulate_computes(enum mk_op op)
 static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
 {
     uint32_t *ctas = q->tuning.split.ctas;
-    memset(ctas, 0, sizeof q->tuning.split.ctas);
+    memset(&q->tuning.split, 0, sizeof q->tuning.split);
     ctas[MK_COMPUTE] = emulate_computes(q->op) ? 2 : 0;
     int reduces = op_needs(q->op, &q->topo, MK_INTER_REDUCE);
     if (op_of(q->op)->own_blocks)
         ctas[MK_INTRA_COMM] = seed & 1 ? 3 : 1;
-    else if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
-        /* one: a block of its own, which copies by TMA; beside reducers it shares the engine's;
-         * where sums are gathered also two beside each that computes */
-        ctas[MK_INTRA_COMM] = op_of(q->op)->sums && !reduces ? (uint32_t[]){2, 1, 4}[seed % 3]
-                              : (!reduces || !emulate_computes(q->op)) && seed & 1 ? 1
-                                                                                   : 2;
+    else if (op_needs(q->op, &q->topo, MK_INTRA_COMM)) {
+        ctas[MK_INTRA_COMM] = emulate_computes(q->op) || seed & 1 ? 1 : 2;
+        /* one in a block of its own, which copies by TMA; or one beside each that computes; where
+         * sums are gathered also two */
+        mk_share_blocks(&q->tuning.split, !emulate_computes(q->op) ? 0
+                                          : op_of(q->op)->sums     ? (uint32_t[]){1, 0, 2}[seed % 3]
+                                                                   : !(seed & 1));
+    }
     ctas[MK_INTER_SEND] = (uint32_t)op_needs(q->op, &q->topo, MK_INTER_SEND);
     if (reduces)
         ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : op_of(q->op)->own_blocks ? 3 : 2;

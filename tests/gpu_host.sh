@@ -311,7 +311,7 @@ check gemm_ar_any_rows_one_shot_deterministic $run --gpus "$gpus" --shape 3,1032
 check gemm_ar_any_rows_two_nodes $run $nodes --shape 1001,1032,1000 --iters 8
 check gemm_ar_any_rows_two_nodes_one_row $run $nodes --shape 1,1032,1000 --iters 8 --deterministic
 if [ "$gpus" -ge 2 ]; then # two auxiliary warps of a block, and one that sends
-    check gemm_ar_two_auxiliary_warps "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 512)),520,1024 --iters 8 --roles compute=16,intra_comm=32
+    check gemm_ar_two_auxiliary_warps "$mkernel" run gemm_ar --exec cuda --check --timeout 5 --gpus "$gpus" --shape $((gpus * 512)),520,1024 --iters 8 --roles compute=16,intra_comm=2w
 fi
 run="$mkernel run all_gather --exec cuda --check --timeout 5"
 check all_gather_one_gpu $run --gpus 1 --shape 390,200 --iters 5
@@ -366,7 +366,7 @@ for engine in wgmma mma; do
     done
     if [ "$gpus" -ge 2 ]; then
         check ${name}_dedicated_ctas $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --iters 20 --burst 5 --roles $blocks_push
-        check ${name}_${beside}_push_beside_each $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --causal --iters 20 --burst 5 --roles compute=$sms,intra_comm=$((sms * beside))
+        check ${name}_${beside}_push_beside_each $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --causal --iters 20 --burst 5 --roles compute=$sms,intra_comm=${beside}w
         check ${name}_paced $run --gpus "$gpus" --attention 1,$((gpus * 600)),8,8,128 --iters 20 --burst 5 --pace 387 --pieces 8
     fi
     check ${name}_one_query_tile $run --gpus "$gpus" --attention 1,$gpus,1,1,128 --iters 20 --burst 5

@@ -30,8 +30,8 @@ for tile in 192,96 128,176; do
 done
 if [ "$gpus" -ge 2 ]; then
     for pieces in 12 6 3; do
-        for warps in 264 396; do
-            table bench_ring_attention_768_rows_${pieces}_pieces_$((warps / 132))_warps 40 "$mkernel" bench ring_attention $bench --gpus "$gpus" --shapes 4,$((gpus * 768)),$heads --pieces $pieces --pace 1 --roles compute=132,intra_comm=$warps
+        for warps in 2 3; do
+            table bench_ring_attention_768_rows_${pieces}_pieces_${warps}_warps 40 "$mkernel" bench ring_attention $bench --gpus "$gpus" --shapes 4,$((gpus * 768)),$heads --pieces $pieces --pace none --roles compute=132,intra_comm=${warps}w
         done
     done
     table bench_ring_attention_by_thread_blocks 60 "$mkernel" bench ring_attention $bench --gpus "$gpus" --shapes 4,$((gpus * 768)),$heads:4,$((gpus * 3072)),$heads --roles compute=116,intra_comm=16

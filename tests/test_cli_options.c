@@ -10,11 +10,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const char *const execs[] = {"host", "cuda"};
+static const char *const execs[] = {"host", "cuda"}, *const no_pace[] = {"none"};
 
 struct values {
     int check, exec, dump;
-    uint64_t shape[3], some[3], iters, timeout, bytes;
+    uint64_t shape[3], some[3], iters, pace, timeout, bytes;
     const char *trace;
     struct mk_role_split roles;
 };
@@ -33,6 +33,7 @@ static const struct option_spec specs[] = {
      .contexts = 1},
     {"bytes", OPTION_BYTES, AT(bytes), "BYTES", "size", 1, (uint64_t)1 << 40, .contexts = 2},
     {"trace", OPTION_TEXT, AT(trace), "FILE", "file", .max = 20},
+    {"pace", OPTION_NUMBERS, AT(pace), "NS|none", "throttle", 1, 9, .words = no_pace},
     {"roles", OPTION_ROLES, AT(roles), "compute=..", "split"},
     {"dump", OPTION_WORD, AT(dump), "cuda", "a word that may be left out", .words = execs,
      .word_count = 2, .bare = 1},
@@ -87,6 +88,17 @@ static void fewer_numbers_where_that_is_allowed(void **state)
         assert_true(parse(bad[i]) < 0);
 }
 
+/* A word that stands for the least number, which is not written as one. */
+static void test_word_of_a_number(void **state)
+{
+    assert_int_equal(parse("--pace none"), 0);
+    assert_int_equal(values.pace, 1);
+    assert_int_equal(parse("--pace 2"), 0);
+    assert_int_equal(values.pace, 2);
+    assert_int_equal(parse("--pace 1"), -EINVAL);
+    assert_string_equal(error, "--pace 1: out of range, it takes 2 to 9, or none");
+}
+
 static void test_values(void **state)
 {
     assert_int_equal(
@@ -94,6 +106,7 @@ static void test_values(void **state)
               "--trace t.db --roles compute=2,inter_send=1 second"),
         0);
     assert_int_equal(values.check, 1);
+    assert_int_equal(values.pace, 0);
     assert_int_equal(values.exec, 1);
     assert_int_equal(values.shape[0], 390);
     assert_int_equal(values.shape[1], 200);
@@ -192,6 +205,11 @@ static void test_refusals(void **state)
         {"--roles compute=1,compute=2", "twice"},
         {"--roles compute=x", "not a number"},
         {"--roles compute=1x", "not a number"},
+        {"--roles compute=1w", "not a number of CTAs from 0 to 65535"},
+        {"--roles compute=1,inter_send=2w", "not a number of CTAs from 0 to 65535"},
+        {"--roles compute=1,intra_comm=0w", "nor 1w to 3w, warps of each compute block"},
+        {"--roles compute=1,intra_comm=4w", "nor 1w to 3w, warps of each compute block"},
+        {"--roles intra_comm=2w", "leaves no CTA"},
         {"--roles compute=65536", "not a number"},
         {"--roles compute=18446744073709551617", "not a number"},
         {"a b c d e f g h i", "i is one argument too many"},
@@ -247,6 +265,7 @@ static void test_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_word_of_a_number),
         cmocka_unit_test(test_values),
         cmocka_unit_test(a_word_that_may_be_left_out),
         cmocka_unit_test(fewer_numbers_where_that_is_allowed),

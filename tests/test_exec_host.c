@@ -194,7 +194,7 @@ static int scene_plans(const struct ranks_identity *id)
     struct mk_problem q = problem_of(130 * id->gpus, 200, 328, 1);
     operands_make(&first, id, comm, problem_of(32 * id->gpus, 40, 72, 0));
     run_burst(&first, id, comm);
-    q.tuning.split = (struct mk_role_split){{3, id->gpus > 1 ? 2 : 0, 0, 0}};
+    q.tuning.split = (struct mk_role_split){.ctas = {3, id->gpus > 1 ? 2 : 0, 0, 0}};
     q.tuning.pieces = 3;
     operands_make(&second, id, comm, q);
     for (int i = 0; i < 3; i++) {

@@ -414,7 +414,7 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8,8 tile=x"},
          "'tile=x' is not valid"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "roles=2+2+1+0"},
-         "'roles=2+2+1+0' is written roles=compute=2,intra_comm=2,inter_send=1"},
+         "'roles=2+2+1+0' is written roles=compute=2,intra_comm=1w,inter_send=1"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "sms=0"},
          "'sms=0' is not valid; it should look like sms=100"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8,8 sms=4x"},

@@ -251,7 +251,7 @@ static void test_halves_and_straight(void **state)
         c.problem.tuning.tile_m = 128 * c.problem.tuning.cluster;
         c.problem.tuning.tile_n = 128;
         c.problem.tuning.split.ctas[MK_COMPUTE] = 4 * c.problem.tuning.cluster;
-        c.problem.tuning.split.ctas[MK_INTRA_COMM] = 4 * c.problem.tuning.cluster;
+        mk_share_blocks(&c.problem.tuning.split, 1);
         c.emulated = c.problem.sms = 8;
         c.launches = 2;
         c.unwatched = 1;
@@ -265,7 +265,7 @@ static void test_halves_and_straight(void **state)
         c.problem.tuning.tile_m = c.problem.tuning.tile_n = 128;
         c.problem.tuning.cluster = 1;
         c.problem.tuning.split.ctas[MK_COMPUTE] = 4;
-        c.problem.tuning.split.ctas[MK_INTRA_COMM] = 4;
+        mk_share_blocks(&c.problem.tuning.split, 1);
         c.launches = 2;
         c.unwatched = seed & 2;
         assert_int_equal(plan_build(&p, &c.problem, 0, 0, error, sizeof error), 0);
@@ -524,7 +524,8 @@ static void test_norm_inside(void **state)
         c.problem.tuning.cluster = 1;
         c.problem.tuning.shots = 1;
         c.problem.tuning.split.ctas[MK_COMPUTE] = 3;
-        c.problem.tuning.split.ctas[MK_INTRA_COMM] = which[0] > 1 ? 3 : 0;
+        c.problem.tuning.split.ctas[MK_INTRA_COMM] = 0;
+        mk_share_blocks(&c.problem.tuning.split, which[0] > 1);
         assert_int_equal(plan_build(&p, &c.problem, 0, 0, error, sizeof error), 0);
         const struct gemm_rs_plan *r = &gemm_ar_plan_of(&p)->rs;
         assert_int_equal(r->norm_inside, r->tile_m == 64 && (!r->norm.normed || r->tiles <= 3));
@@ -571,7 +572,8 @@ static void test_norm_quantized(void **state)
         c.problem.tuning.tile_m = c.problem.tuning.tile_n = c.problem.tuning.cluster = 0;
         if (cases[i].shots == 1 && !cases[i].mma) {
             c.problem.tuning.split.ctas[MK_COMPUTE] = 3;
-            c.problem.tuning.split.ctas[MK_INTRA_COMM] = cases[i].gpus > 1 ? 3 : 0;
+            c.problem.tuning.split.ctas[MK_INTRA_COMM] = 0;
+            mk_share_blocks(&c.problem.tuning.split, cases[i].gpus > 1);
             c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
             c.problem.tuning.cluster = 1;
         }
@@ -601,7 +603,7 @@ static void test_split_k(void **state)
         c.problem.deterministic = 0;
         c.problem.epilogue = all && seed % 4 == 1 ? MK_EPILOGUE_ROWS : 0;
         c.problem.tuning = (struct mk_tuning){
-            .split_k = 2, .shots = all && seed % 3 == 0 ? 3 : 1, .split.ctas = {4, all ? 4 : 0}};
+            .split_k = 2, .shots = all && seed % 3 == 0 ? 3 : 1, .split = {{4, all ? 4 : 0}, all}};
         c.emulated = c.problem.sms = 4;
         c.launches = 2;
         right(&c);
@@ -624,8 +626,10 @@ static void test_middle(void **state)
         c.problem.b_transposed = seed / 3 % 2;
         c.problem.deterministic = 0;
         c.problem.epilogue = seed % 4 == 1 ? (rows ? MK_EPILOGUE_ROWS : MK_EPILOGUE_BIAS) : 0;
-        c.problem.tuning = (struct mk_tuning){
-            .tile_m = 128, .tile_n = 192, .shots = 1, .split.ctas = {3, all || !rows ? 3 : 0}};
+        c.problem.tuning = (struct mk_tuning){.tile_m = 128,
+                                              .tile_n = 192,
+                                              .shots = 1,
+                                              .split = {{3, all || !rows ? 3 : 0}, all || !rows}};
         c.emulated = c.problem.sms = 4;
         c.launches = 2;
         right(&c);

@@ -71,7 +71,8 @@ static void explore(enum mk_engine engine)
                  * block (engine mma: by all of them, before); a chunk in up to four pieces, of
                  * which its last may have none */
                 ctas[MK_COMPUTE] = 2;
-                ctas[MK_INTRA_COMM] = gpus == 1 ? 0 : pushing % 3 ? 2 * (pushing % 3) : 1;
+                ctas[MK_INTRA_COMM] = gpus > 1;
+                mk_share_blocks(&c.problem.tuning.split, gpus == 1 ? 0 : pushing % 3);
                 c.problem.tuning.pieces = 1 + seed / 3 % 4;
                 ctas[MK_INTER_SEND] = nodes > 1;
                 ctas[MK_INTER_REDUCE] = 0;
@@ -131,7 +132,7 @@ static void test_look(void **state)
         struct sim_world_config c = hopper_ops_config(MK_OP_RING_ATTENTION, 1, 2, unused, seed);
         struct sim_world_result result;
         c.problem.attention = (struct mk_attention){1, 2 * 260, 2, 1, 128, 0, 0, 0};
-        c.problem.tuning = (struct mk_tuning){.split = {{2, 2, 0, 0}}, .pieces = 2};
+        c.problem.tuning = (struct mk_tuning){.split = {{2, 2, 0, 0}, 1}, .pieces = 2};
         c.launches = 2;
         c.pool = pool;
         int rc = sim_world_run(&c, &result);

@@ -33,8 +33,10 @@ static void draw_plan(struct sim_random *r, struct mk_problem *q)
     t->cluster = tile.cluster;
     t->split.ctas[MK_COMPUTE] = 2;
     t->split.ctas[MK_INTER_SEND] = q->topo.nodes > 1;
-    if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
-        t->split.ctas[MK_INTRA_COMM] = sim_random_below(r, 2) ? 2 : 1;
+    if (op_needs(q->op, &q->topo, MK_INTRA_COMM)) {
+        t->split.ctas[MK_INTRA_COMM] = 1;
+        mk_share_blocks(&t->split, sim_random_below(r, 2));
+    }
 }
 
 static void emulate(struct sim_random *r, struct sim_world_config *c)
@@ -116,7 +118,8 @@ static void draw_attention_plan(struct sim_random *r, struct sim_world_config *c
     op_gpu_tile(q, sim_random_below(r, tiles), &tile);
     *t = (struct mk_tuning){.tile_m = tile.tile_m, .tile_n = tile.tile_n, .cluster = tile.cluster};
     t->split.ctas[MK_COMPUTE] = 2;
-    t->split.ctas[MK_INTRA_COMM] = q->topo.gpus > 1 ? 1 + sim_random_below(r, 2) : 0;
+    t->split.ctas[MK_INTRA_COMM] = q->topo.gpus > 1;
+    mk_share_blocks(&t->split, q->topo.gpus > 1 ? sim_random_below(r, 2) : 0);
     t->split.ctas[MK_INTER_SEND] = q->topo.nodes > 1;
     c->emulated = q->sms = mk_total_ctas(&t->split);
     c->unwatched = 1; /* test_hopper_ring_attention watches the same accesses */

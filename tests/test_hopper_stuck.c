@@ -35,7 +35,7 @@ static struct sim_world_config config_of(enum mk_op op)
     struct sim_world_config c = hopper_ops_config(op, 1, 2, shape, 3);
     if (op == MK_OP_RING_ATTENTION) {
         c.problem.attention = (struct mk_attention){1, 2 * 300, 2, 1, 128, 0, 0, 0};
-        c.problem.tuning = (struct mk_tuning){.split = {{2, 2, 0, 0}}, .pieces = 2};
+        c.problem.tuning = (struct mk_tuning){.split = {.ctas = {2, 2, 0, 0}}, .pieces = 2};
     }
     c.launches = 1;
     c.unwatched = 1;

@@ -252,16 +252,16 @@ static void costs_follow(void **state)
     assert_true(machine_rested(&m).heat == 9000 && machine_rested(&m).pcie == 5);
     /* what it takes alone and its share of what all take; to peers the longer of both, and paced
      * the pace; a thread by TMA waits for both */
-    assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 0, 400) == 105);
-    assert_true(machine_copy_ns(&m, MACHINE_WARP, 100, 1, 0, 400) == 400);
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, MK_PACE_NONE, 400) == 105);
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 100, 1, MK_PACE_NONE, 400) == 400);
     assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 512, 400) == 407);
     assert_true(machine_copy_ns(&m, MACHINE_WARP, 4, 0, 512, 400) == 155);
     assert_true(machine_copy_ns(&m, MACHINE_TMA, 10, 1, 512, 400) == 141);
     assert_true(machine_add_ns(&m, MACHINE_WARP, 1, 400) == 225);
     assert_true(machine_add_ns(&m, MACHINE_WARP, 16, 400) == 525);
     /* more than NVLink takes */
-    assert_true(machine_wanted(&m, 25, 0) == 0);
-    assert_true(machine_wanted(&m, 50, 0) > 0.7 && machine_wanted(&m, 50, 256) == 0);
+    assert_true(machine_wanted(&m, 25, MK_PACE_NONE) == 0);
+    assert_true(machine_wanted(&m, 50, MK_PACE_NONE) > 0.7 && machine_wanted(&m, 50, 256) == 0);
     /* 200 W may be drawn beyond the idle ones: twice as much takes twice as long, where the launch
      * is long, and half of that more where it is as long as `heat` */
     double flop = 400e6; /* in 1000 ns: 400 W at 1 pJ each */

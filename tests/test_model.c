@@ -168,7 +168,7 @@ static void one_that_sends(void **state)
         uint32_t found = 0;
         for (uint32_t i = 0; i < m.count; i++) {
             const struct mk_tuning *t = &m.rows[i].plan.problem.tuning;
-            if (t->split.ctas[MK_INTRA_COMM] != 2 * t->split.ctas[MK_COMPUTE])
+            if (t->split.intra_comm_warps != 2)
                 continue;
             found++;
             if (predicted[i] < 0.85 * m.rows[i].ms || predicted[i] > 1.18 * m.rows[i].ms)
@@ -310,7 +310,9 @@ static void every_plan_soon(void **state)
                                            {2, 1}, {2, 8}, {4, 4}, {16, 8}};
     static const uint64_t shapes[][3] = {
         {1, 8, 8}, {7, 264, 520}, {128, 4096, 512}, {256, 32768, 1024}};
-    static const char *const roles[] = {"132+132+0+132", "100+100+0+32", "68+32+0+32", "1+1+1+1"};
+    static const char *const roles[] = {"compute=132,intra_comm=1w", "compute=100,intra_comm=32",
+                                        "compute=68,intra_comm=32,inter_reduce=32",
+                                        "compute=1,intra_comm=1,inter_send=1,inter_reduce=1"};
     struct timespec from, to;
     double slowest = 0;
     for (int op = 0; op < MK_OPS; op++)
@@ -329,9 +331,9 @@ static void every_plan_soon(void **state)
                     struct mk_plan p;
                     char error[256];
                     if (r)
-                        sscanf(roles[r - 1], "%u+%u+%u+%u", &q.tuning.split.ctas[0],
-                               &q.tuning.split.ctas[1], &q.tuning.split.ctas[2],
-                               &q.tuning.split.ctas[3]);
+                        assert_int_equal(
+                            tuning_read_roles(roles[r - 1], &q.tuning.split, error, sizeof error),
+                            0);
                     if (!model_knows(q.op) || plan_build(&p, &q, 0, 0, error, sizeof error))
                         continue;
                     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);

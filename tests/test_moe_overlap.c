@@ -184,7 +184,7 @@ static double run(const struct sim_op *whole, enum mk_op id, const uint32_t form
     c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
     c.problem.tuning.tile_n = 32;
     c.problem.tuning.split =
-        (struct mk_role_split){{COMPUTE_CTAS, 4, 2, id == MK_OP_MOE_FFN ? 4 : 0}};
+        (struct mk_role_split){.ctas = {COMPUTE_CTAS, 4, 2, id == MK_OP_MOE_FFN ? 4 : 0}};
     flop_per_ns = (double)flop / COMPUTE_CTAS / COMPUTE_NS;
     memset(trace, 0, sizeof trace);
     for (uint32_t rank = 0; rank < world; rank++)

@@ -33,7 +33,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(refusal(q), "the next that works is 24"));
     q = ok, q.k = 1 << 28, q.tuning.chunk_rows = 24;
     assert_non_null(strstr(refusal(q), "at most 8 of 268435456 elements"));
-    q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 1, 1}};
+    q = ok, q.tuning.split = (struct mk_role_split){.ctas = {1, 1, 1, 1}};
     assert_non_null(
         strstr(refusal(q), "takes no compute, at least 1 intra_comm, at least 1 inter_send"));
 }

@@ -32,7 +32,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(refusal(q), "M = 0: must be 1 to"));
     q = ok, q.tuning.chunk_rows = 20;
     assert_non_null(strstr(refusal(q), "the next that works is 24"));
-    q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 1, 1}};
+    q = ok, q.tuning.split = (struct mk_role_split){.ctas = {1, 1, 1, 1}};
     assert_non_null(
         strstr(refusal(q), "takes no compute, at least 1 intra_comm, at least 1 inter_send"));
 }

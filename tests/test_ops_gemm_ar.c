@@ -200,7 +200,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(error, "M = 0: must be 1 to"));
     q.m = 66; /* no multiple of the ranks */
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
-    q.tuning.split = (struct mk_role_split){{2, 0, 1, 0}};
+    q.tuning.split = (struct mk_role_split){.ctas = {2, 0, 1, 0}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(
         strstr(error, "at least 1 intra_comm, at least 1 inter_send and no inter_reduce"));
@@ -213,7 +213,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(error, "between nodes there are two for all tiles (shots is 2 or 4)"));
     q.tuning.shots = 0;
     q.topo = (struct mk_topo){.nodes = 1, .gpus = 1};
-    q.tuning.split = (struct mk_role_split){{2}};
+    q.tuning.split = (struct mk_role_split){.ctas = {2}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
 }
 

@@ -56,11 +56,11 @@ static void test_refusals(void **state)
     q.k = 7;
     assert_non_null(strstr(refusal(q), "the next K that works is 8"));
     q.k = 8;
-    q.tuning.split = (struct mk_role_split){{2, 1, 0, 1}};
+    q.tuning.split = (struct mk_role_split){.ctas = {2, 1, 0, 1}};
     assert_non_null(strstr(refusal(q), "no intra_comm, at least 1 inter_send and no inter_reduce"));
-    q.tuning.split = (struct mk_role_split){{2, 0, 40, 0}};
+    q.tuning.split = (struct mk_role_split){.ctas = {2, 0, 40, 0}};
     assert_non_null(strstr(refusal(q), "32 command rings"));
-    q.tuning.split = (struct mk_role_split){{0}};
+    q.tuning.split = (struct mk_role_split){.ctas = {0}};
     q.tuning.tile_m = 12;
     assert_non_null(strstr(refusal(q), "multiples of 8"));
     q.tuning.tile_m = 0;
@@ -430,7 +430,7 @@ static struct sim_world_config config_cut(uint64_t seed)
     c.problem.topo = from.problem.topo;
     c.problem.m = from.problem.m;
     c.problem.k = from.problem.k;
-    c.problem.tuning.split = (struct mk_role_split){{5, 0, 0, 0}};
+    c.problem.tuning.split = (struct mk_role_split){.ctas = {5, 0, 0, 0}};
     c.problem.tuning.slices = 2 + seed % 3;
     return c;
 }

@@ -604,10 +604,10 @@ static void test_refusals(void **state)
         strstr(refusal(ok, (struct mk_tuning){.chunk_rows = 20}), "the next that works is 24"));
     assert_non_null(
         strstr(refusal(ok, (struct mk_tuning){.pieces = 2}), "pieces and cluster are 1"));
-    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.split = {{1, 1, 1, 0}}}),
+    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.split = {.ctas = {1, 1, 1, 0}}}),
                            "at least 1 inter_reduce CTAs"));
-    assert_non_null(
-        strstr(refusal(ok, (struct mk_tuning){.split = {{1, 1, 17, 16}}}), "32 command rings"));
+    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.split = {.ctas = {1, 1, 17, 16}}}),
+                           "32 command rings"));
     assert_non_null(strstr(refusal(huge, none), "more than a command can name"));
     assert_non_null(strstr(refusal(wide, none), "more than a command can name"));
     assert_non_null(strstr(refusal_of_back(MK_OP_MOE_FFN, MK_DETERMINISTIC),

@@ -339,9 +339,8 @@ static void an_engine_is_taken_or_refused(void **state)
                 assert_non_null(strstr(error, "has no kernel on it yet"));
             if (!result)
                 its_tile_is_built(&p.problem);
-            for (int role = 0; !result && role < MK_ROLES; role++)
-                assert_in_range(mk_role_coresident(&p.problem.tuning.split, (enum mk_role)role), 0,
-                                MK_MMA_AUXILIARY_WARPS);
+            if (!result)
+                assert_in_range(p.problem.tuning.split.intra_comm_warps, 0, MK_MMA_AUXILIARY_WARPS);
             q.fp8 = 1;
             q.b_transposed = op_of(q.op)->b_layout;
             result = plan_build(&p, &q, 0, 0, error, sizeof error);

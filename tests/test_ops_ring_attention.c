@@ -48,7 +48,7 @@ static void test_refusals(void **state)
     q.tuning.pieces = 65;
     assert_non_null(strstr(refusal(q), "65 pieces of a chunk: 1 to 64"));
     q.tuning.pieces = 0;
-    q.tuning.split = (struct mk_role_split){{2, 1, 1, 1}};
+    q.tuning.split = (struct mk_role_split){.ctas = {2, 1, 1, 1}};
     assert_non_null(strstr(refusal(q), "no inter_reduce"));
     q.attention.batch = 0;
     assert_non_null(strstr(refusal(q), "batch = 0: must be 1 to"));
@@ -184,12 +184,15 @@ static void test_gpu_plan(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(p.problem.tuning.pace, 1);
     q.attention.sequence = 4096;
-    q.tuning.split = (struct mk_role_split){{124, 8, 0, 0}};
+    q.tuning.split = (struct mk_role_split){.ctas = {124, 8, 0, 0}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(p.problem.tuning.pieces, 1);
-    q.tuning.split = (struct mk_role_split){{66, 66, 0, 0}};
+    q.tuning.split = (struct mk_role_split){{66, 66, 0, 0}, 1};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 66);
+    q.tuning.split.intra_comm_warps = 0; /* as many blocks of their own */
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 132);
     q.tuning.tile_m = 64;
     assert_non_null(strstr(refusal(q), "with heads of 64 192x96 and 128x176 and 128x128 are"));
     q.tuning = (struct mk_tuning){0};
@@ -239,14 +242,15 @@ static void test_mma_plan(void **state)
             assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
             assert_int_equal(mk_total_blocks(&p.problem.tuning.split), q.sms);
             if (q.sms > 4)
-                assert_int_equal(mk_role_coresident(&p.problem.tuning.split, MK_INTRA_COMM), 0);
+                assert_int_equal(p.problem.tuning.split.intra_comm_warps, 0);
             if (q.sms > 4 && q.topo.gpus > 1)
                 assert_true(8 * ctas[MK_INTRA_COMM] <= q.sms + 8);
         }
     q.topo = (struct mk_topo){.nodes = 1, .gpus = 2};
     q.sms = 132;
-    q.tuning.split = (struct mk_role_split){{132, 396, 0, 0}};
-    assert_non_null(strstr(refusal(q), "engine mma takes 2 at most"));
+    q.tuning.split = (struct mk_role_split){{132, 396, 0, 0}, 3};
+    assert_non_null(strstr(
+        refusal(q), "intra_comm=3w: a compute block has 2 warps for it at most on engine mma"));
     q.tuning = (struct mk_tuning){.tile_m = 192, .tile_n = 96};
     assert_non_null(strstr(refusal(q), "not built for engine mma; with heads of 64 256x64 are"));
     q.attention.head_dim = 128;

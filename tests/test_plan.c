@@ -435,12 +435,12 @@ static void what_cannot_be_is_refused(void **state)
     refuses(q, "unknown op has no schedule");
     q = ok, q.tuning.split.ctas[MK_COMPUTE] = 1;
     refuses(q, "at least 1 intra_comm");
-    q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 33, 0}};
+    q = ok, q.tuning.split = (struct mk_role_split){.ctas = {1, 1, 33, 0}};
     refuses(q, "32 command rings");
-    q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 1, 1}};
+    q = ok, q.tuning.split = (struct mk_role_split){.ctas = {1, 1, 1, 1}};
     refuses(q, "no inter_reduce");
     q = ok, q.topo.nodes = 1, q.topo.rank = 0,
-    q.tuning.split = (struct mk_role_split){{1, 1, 1, 0}};
+    q.tuning.split = (struct mk_role_split){.ctas = {1, 1, 1, 0}};
     refuses(q, "no inter_send");
     q = ok, q.tuning.tile_m = 12;
     refuses(q, "tiles are multiples of 8");
@@ -454,14 +454,14 @@ static void what_cannot_be_is_refused(void **state)
     refuses(q, "gemm_rs puts pieces of tiles to other nodes, and there is one node: pieces is 1");
     q = ok, q.tuning.cluster = 3;
     refuses(q, "1 or 2");
-    q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 1u << 31, 0}};
+    q = ok, q.tuning.split = (struct mk_role_split){.ctas = {1, 1, 1u << 31, 0}};
     refuses(q, "2147483648 inter_send CTAs: at most 65535");
     q = ok, q.op = MK_OP_GEMM_RS, q.tuning.tile_m = 1u << 31, q.tuning.tile_n = 1u << 31;
     refuses(q, "at most 16777216 each way"); /* 2^64 bytes are not none */
     q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132, q.tuning.cluster = 1u << 25;
     refuses(q, "clusters of 33554432");
     q = ok, q.exec = MK_EXEC_CUDA, q.sms = 4;
-    q.tuning.split = (struct mk_role_split){{3, 1, 1, 0}};
+    q.tuning.split = (struct mk_role_split){.ctas = {3, 1, 1, 0}};
     q.tuning.cluster = 1;
     refuses(q, "5 thread blocks in clusters of 1 on a GPU of 4 SMs");
     /* the sentence names the tiles of core/gemm_tiles.h, all of them */
@@ -473,11 +473,26 @@ static void what_cannot_be_is_refused(void **state)
                    "256x128 on 2, 128x128 on 1, 128x64 on 1");
     }
     q = ok, q.op = MK_OP_GEMM_RS, q.exec = MK_EXEC_CUDA, q.sms = 132;
-    q.tuning.split = (struct mk_role_split){{16, 0, 2, 0}};
+    q.tuning.split = (struct mk_role_split){.ctas = {16, 0, 2, 0}};
     built(&q, 0, 0);
     q.op = MK_OP_GEMM_AR;
-    q.tuning.split = (struct mk_role_split){{16, 48, 2, 0}}; /* of three warps one sends tiles */
+    q.tuning.split = (struct mk_role_split){{16, 48, 2, 0}, 3}; /* one sends tiles */
     refuses(q, "3 CTAs beside each compute CTA: on a GPU gemm_ar has room for 2");
+    q.tuning.split.intra_comm_warps = 2;
+    refuses(q, "48 intra_comm CTAs, 2 in each of 16 compute blocks: not the same number");
+    q.tuning.split = (struct mk_role_split){.ctas = {128, 128, 2, 0}};
+    refuses(q, "at once; as warps of compute blocks they are intra_comm=1w");
+    q.tuning.split = (struct mk_role_split){{16, 16, 2, 0}, 1};
+    struct mk_plan p = built(&q, 0, 0);
+    assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 18);
+    q.tuning.split.intra_comm_warps = 0; /* as many, in blocks of their own */
+    p = built(&q, 0, 0);
+    assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 34);
+    q.op = MK_OP_AG_GEMM, q.tuning.split = (struct mk_role_split){{16, 64, 2, 0}, 4};
+    refuses(q, "intra_comm=4w: a compute block has 3 warps for it at most");
+    q.op = MK_OP_MOE_DISPATCH_GEMM, q.moe = (struct mk_moe){64, 512, 512, 32, 2};
+    q.tuning = (struct mk_tuning){.split = {{16, 16, 2, 0}, 1}};
+    refuses(q, "intra_comm=1w: CTAs of moe_dispatch_gemm have thread blocks of their own");
 }
 
 /* Two CTAs that split K: a plan that has them, and each thing that does not go with them. */
@@ -513,7 +528,8 @@ static void split_k(void **state)
     REFUSED(deterministic, 1, "with sums in a fixed order: split-k is 1");
     REFUSED(tuning.shots, 2, "in two shots: split-k is 1");
     REFUSED(tuning.tile_n, 64, "tiles of 128x64 on 2 CTAs");
-    REFUSED(tuning.split, ((struct mk_role_split){{5, 5, 0, 0}}), "compute CTAs and tile rows");
+    REFUSED(tuning.split, ((struct mk_role_split){.ctas = {5, 5, 0, 0}}),
+            "compute CTAs and tile rows");
 #undef REFUSED
     other = q;
     other.exec = MK_EXEC_HOST;

@@ -105,11 +105,11 @@ static void test_ring_attention(void **state)
           "2,1000,2,1,128 --causal --iters 2 --check");
     /* three warpgroups; and pushed by a thread block of its own, by two warps at a pace */
     right("run ring_attention --exec emulated --gpus 2 --attention 1,400,2,1,64 --causal --tile "
-          "192,96 --roles compute=3,intra_comm=9 --iters 2 --check");
+          "192,96 --roles compute=3,intra_comm=3w --iters 2 --check");
     right("run ring_attention --exec emulated --gpus 2 --attention 1,400,2,1,128 --roles "
           "compute=3,intra_comm=1 --iters 2 --check");
     right("run ring_attention --exec emulated --gpus 2 --attention 1,400,2,1,128 --roles "
-          "compute=3,intra_comm=6 --pieces 4 --pace 387 --iters 2 --check");
+          "compute=3,intra_comm=2w --pieces 4 --pace 387 --iters 2 --check");
     /* a network without order */
     command_start(&r,
                   "run ring_attention --exec emulated --nodes 2 --gpus 1 --nic soft --fabric efa "
@@ -142,7 +142,7 @@ static void test_ring_attention_on_mma(void **state)
     sqlite3_close(db);
     unlink(file);
     right("run ring_attention --exec emulated --engine mma --gpus 3 --attention 1,150,4,2,64 "
-          "--causal --roles compute=2,intra_comm=4 --pieces 3 --iters 2 --check");
+          "--causal --roles compute=2,intra_comm=2w --pieces 3 --iters 2 --check");
     command_start(&r,
                   "run ring_attention --exec emulated --engine mma --nodes 2 --gpus 1 --rails 2 "
                   "--nic soft --fabric efa --attention 1,132,2,1,128 --causal --iters 3 --check",
@@ -177,7 +177,7 @@ static void test_staged(void **state)
 static void test_two_hundred_launches(void **state)
 {
     right("run ring_attention --exec emulated --gpus 2 --attention 1,256,1,1,64 --roles "
-          "compute=2,intra_comm=2 --iters 200 --burst 50 --check");
+          "compute=2,intra_comm=1w --iters 200 --burst 50 --check");
     assert_non_null(strstr(r.err_text, "200 launches on 2 ranks done, all right"));
 }
 

@@ -359,7 +359,7 @@ static void test_memory_is_shared(void **state)
     q.m = 8192;
     q.n = 256;
     q.k = 4096;
-    q.tuning.split = (struct mk_role_split){{[MK_COMPUTE] = 32, [MK_INTRA_COMM] = 33}};
+    q.tuning.split = (struct mk_role_split){.ctas = {[MK_COMPUTE] = 32, [MK_INTRA_COMM] = 33}};
     build(&plan, &q);
     /* a memory that takes next to no time; one that moves alone wait for; one for both */
     for (int i = 0; i < 3; i++) {
@@ -390,7 +390,7 @@ static void test_tiles_behind_bytes(void **state)
     q.n = 256;
     q.k = 4096;
     q.tuning.slices = 4;
-    q.tuning.split = (struct mk_role_split){{[MK_COMPUTE] = 128, [MK_INTRA_COMM] = 1}};
+    q.tuning.split = (struct mk_role_split){.ctas = {[MK_COMPUTE] = 128, [MK_INTRA_COMM] = 1}};
     m.nvlink_in = m.nvlink_out = 1;
     for (int t = 0; t < MACHINE_TILES; t++)
         m.tiles[t].stage = 10000;
@@ -599,7 +599,8 @@ static void test_one_sender(void **state)
         struct mk_problem q = problem(MK_OP_GEMM_AR, MK_EXEC_CUDA, 1, 2);
         q.m = q.n = 16384;
         q.k = 2048;
-        q.tuning = (struct mk_tuning){.split = {{132, 132 * (i + 1)}}, .pieces = 1, .pace = 1};
+        q.tuning =
+            (struct mk_tuning){.split = {{132, 132 * (i + 1)}, i + 1}, .pieces = 1, .pace = 1};
         build(&plan, &q);
         took[i] = run(&plan, machine_default(), 1, &r);
     }

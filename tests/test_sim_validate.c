@@ -71,7 +71,7 @@ static void what_is_wrong(void **state)
     snprintf(wrong, sizeof wrong, "%s", written("empty.csv", ""));
     refused((char *[]){"sim", "--validate", wrong, NULL}, "empty");
     snprintf(wrong, sizeof wrong, "%s",
-             written("none.csv", HEADER ROW("0.1", "1", "1", "pace=none")));
+             written("none.csv", HEADER ROW("0.1", "1", "1", "pace=some")));
     refused((char *[]){"sim", "--validate", wrong, NULL}, "no plan that this build makes");
     /* times of CPUs are no GPU's, in a table of `bench` and in one of `tune` */
     snprintf(wrong, sizeof wrong, "%s",
@@ -202,7 +202,18 @@ static void tables_of_bench_are_read(void **state)
                                   "tile=256x128 roles=132+264+0+0 chunk_rows=256 slices=4 "
                                   "pieces=32 pace=360\n"));
     run((char *[]){"sim", "--validate", tuned, NULL});
-    assert_non_null(strstr(r.out_text, first)); /* the same plan, said another way */
+    assert_non_null(strstr(r.out_text, first));   /* the same plan, said another way */
+    for (int warps = 0; warps <= 2; warps += 2) { /* a table that says which CTAs share blocks */
+        char now[1024];
+        snprintf(
+            now, sizeof now,
+            "m,n,k,fused_ms,wrong,op,nodes,gpus,exec,intra_comm_warps," PLAN_COLUMNS
+            "4096,512,4096,0.0788,0,ag_gemm,1,2,cuda,%d,kn,132,264,0,0,256,128,256,4,32,1,360\n",
+            warps);
+        snprintf(table, sizeof table, "%s", written("now.csv", now));
+        run((char *[]){"sim", "--validate", table, NULL});
+        assert_non_null(strstr(warps ? r.out_text : r.err_text, warps ? first : "intra_comm=2w"));
+    }
     snprintf(table, sizeof table, "%s",
              written("run.csv", "op,m,n,k,nodes,gpus,exec,ms,wrong,shape," PLAN_COLUMNS
                                 "ring_attention,,,,1,2,cuda,0.5,0,\"1,1024,4,2,128 causal\",,124,"
@@ -250,10 +261,10 @@ static void tables_of_bench_are_read(void **state)
     assert_true(said_of[1] < .75 * said_of[0] && said_of[1] > .5 * said_of[0]);
     /* ... and tables of tune say it */
     snprintf(table, sizeof table, "%s", written("tuned.csv", ""));
-    run((char *[]){"tune",       "ag_gemm",  "--exec",      "sim",     "--cluster",
-                   "1x2",        "--shape",  "512,512,512", "--dtype", "fp8",
-                   "--b-layout", "nk",       "--space",     "pace=1",  "--rounds",
-                   "1",          "--verify", "--csv",       table,     NULL});
+    run((char *[]){"tune",       "ag_gemm",  "--exec",      "sim",       "--cluster",
+                   "1x2",        "--shape",  "512,512,512", "--dtype",   "fp8",
+                   "--b-layout", "nk",       "--space",     "pace=none", "--rounds",
+                   "1",          "--verify", "--csv",       table,       NULL});
     run((char *[]){"sim", "--validate", table, NULL});
     assert_non_null(strstr(r.out_text, "512,512,512 fp8 "));
     snprintf(table, sizeof table, "%s", written("old.csv", "m,n,k,fused_ms,wrong\n1,2,3,4,0\n"));

@@ -86,7 +86,7 @@ static void test_layouts(void **state)
     config.problem.b_transposed = 0;
     config.problem.tuning.chunk_rows = 128;
     config.problem.tuning.pieces = 3;
-    config.problem.tuning.split = (struct mk_role_split){{3, 2, 2, 0}};
+    config.problem.tuning.split = (struct mk_role_split){.ctas = {3, 2, 2, 0}};
     config.seed = 2;
     run_product(config);
 }

@@ -280,7 +280,7 @@ static void test_refusals(void **state)
     expect("tune ag_gemm --exec host --space tile=64", 2, "it should look like tile=256,128");
     /* as it was written until 2026-11-23 */
     expect("tune ag_gemm --exec host --space tile=64x64,32x32:pieces=2", 2,
-           "options ;, as in 'tile=256,128:128,128;pace=1:300'");
+           "options ;, as in 'tile=256,128:128,128;pace=none:300'");
     expect("tune ag_gemm --exec host --space tile:pieces", 2, "values have : between them");
     expect("tune ag_gemm --exec host --space tile=64x64", 2, "'tile=64x64' is written tile=64,64");
     expect("tune ag_gemm --exec host --space slice", 2,

@@ -101,13 +101,13 @@ static void test_all_options(void **state)
         {MK_OP_AG_GEMM,
          1,
          8,
-         {"tile=128,128", "roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=132",
-          "slices=1", "pace=1", "fanout=1", "chunk-rows=512"}},
+         {"tile=128,128", "roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=1w",
+          "slices=1", "pace=none", "fanout=1", "chunk-rows=512"}},
         {MK_OP_AG_GEMM,
          2,
          4,
-         {"tile=256,128", "roles=compute=128,intra_comm=256,inter_send=4", "fanout=1"}},
-        {MK_OP_GEMM_RS, 1, 4, {"tile=256,128", "pace=1", "chunk-rows=512"}},
+         {"tile=256,128", "roles=compute=128,intra_comm=2w,inter_send=4", "fanout=1"}},
+        {MK_OP_GEMM_RS, 1, 4, {"tile=256,128", "pace=none", "chunk-rows=512"}},
         {MK_OP_GEMM_RS,
          2,
          2,
@@ -116,8 +116,8 @@ static void test_all_options(void **state)
         {MK_OP_GEMM_AR,
          1,
          4,
-         {"tile=256,128", "roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=264",
-          "pieces=2", "pace=1"}},
+         {"tile=256,128", "roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=2w",
+          "pieces=2", "pace=none"}},
         {MK_OP_MOE_DISPATCH_GEMM, /* thread blocks of their own, chunks of any 8 tokens */
          1,
          2,
@@ -126,13 +126,13 @@ static void test_all_options(void **state)
         {MK_OP_RING_ATTENTION,
          1,
          2,
-         {"roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=132", "chunk-rows=1024",
-          "chunk-rows=4096", "pieces=1", "pieces=64", "pace=1"}},
+         {"roles=compute=124,intra_comm=8", "roles=compute=132,intra_comm=1w", "chunk-rows=1024",
+          "chunk-rows=4096", "pieces=1", "pieces=64", "pace=none"}},
         {MK_OP_RING_ATTENTION,
          2,
          2,
-         {"roles=compute=128,intra_comm=256,inter_send=4",
-          "roles=compute=131,intra_comm=262,inter_send=1"}},
+         {"roles=compute=128,intra_comm=2w,inter_send=4",
+          "roles=compute=131,intra_comm=2w,inter_send=1"}},
         {MK_OP_MOE_DISPATCH_GEMM,
          2,
          1,
@@ -161,8 +161,8 @@ static void test_given_values(void **state)
                 has(&t, "fanout=1"));
     assert_int_equal(t.plans[0].made.fanout, 3); /* fanout=3 is the formula's own: not again */
     assert_int_equal(t.count, 6);
-    t = tune_of(MK_OP_GEMM_AR, "tile=256,64;roles=compute=100,intra_comm=100", 1, 4);
-    assert_true(has(&t, "roles=compute=100,intra_comm=100"));
+    t = tune_of(MK_OP_GEMM_AR, "tile=256,64;roles=compute=100,intra_comm=1w", 1, 4);
+    assert_true(has(&t, "roles=compute=100,intra_comm=1w"));
     /* no multiple of a tile: does not fit, and is told */
     t = tune_of(MK_OP_GEMM_RS, "chunk-rows=100", 1, 4);
     assert_int_equal(t.count, 1);
@@ -172,14 +172,14 @@ static void test_given_values(void **state)
 
 static void test_bad_space(void **state)
 {
-    static const char *const bad[] = {"tiles", "tile=",           "tile=256,128:", "pace=1;=3",
+    static const char *const bad[] = {"tiles", "tile=",           "tile=256,128:", "pace=none;=3",
                                       ";",     "tile=1,1 pace=3", "cluster=2"};
     struct tune_space s;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (tune_space_parse(&s, MK_OP_AG_GEMM, bad[i], error, sizeof error) != -EINVAL ||
             strncmp(error, "--space: ", 9))
             fail_msg("%s: %s", bad[i], error);
-    char many[1024] = "pace=1";
+    char many[1024] = "pace=none";
     for (uint32_t i = 0; i < TUNE_VALUES; i++)
         strcat(many, ":2");
     assert_int_equal(tune_space_parse(&s, MK_OP_AG_GEMM, many, error, sizeof error), -EINVAL);

@@ -48,7 +48,7 @@ static const char lines[] =
     "date=2026-11-21\n"
     "\n"
     "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 chunk-rows=512 # of its own\r\n"
-    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=compute=128,intra_comm=256,inter_send=4 "
+    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=compute=128,intra_comm=2w,inter_send=4 "
     "chunk-rows=512 fanout=2\n"
     "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
 
@@ -74,7 +74,7 @@ static void test_lines(void **state)
     assert_int_equal(t.entries[2].tuning.split.ctas[MK_INTER_SEND], 4);
     char words[256];
     assert_string_equal(tuning_words(&t.entries[2].tuning, words, sizeof words),
-                        "roles=compute=128,intra_comm=256,inter_send=4 chunk-rows=512 fanout=2");
+                        "roles=compute=128,intra_comm=2w,inter_send=4 chunk-rows=512 fanout=2");
     assert_string_equal(tuning_words(&t.entries[3].tuning, words, sizeof words), "formula");
     tuning_close(&t);
 }
@@ -94,6 +94,9 @@ static void test_old_lines(void **state)
     static const char *const words[][2] = {
         {"tile=256x128", "'tile=256x128' is written tile=256,128"},
         {"roles=128+0+4+0", "'roles=128+0+4+0' is written roles=compute=128,inter_send=4"},
+        {"roles=128+256+4+0",
+         "'roles=128+256+4+0' is written roles=compute=128,intra_comm=2w,inter_send=4"},
+        {"pace=1", "'pace=1' is written pace=none"},
         {"chunk_rows=512", "'chunk_rows=512' is written chunk-rows=512"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -332,7 +335,7 @@ static void test_nearest(void **state)
     struct mk_problem q = problem(MK_OP_GEMM_RS, 1040, 8192, 2048),
                       at = problem(MK_OP_GEMM_RS, 1024, 8192, 2048);
     q.sms = at.sms = 3; /* roles of another kind of device do not fit */
-    t.entries[2].tuning.split = (struct mk_role_split){{132, 0, 0, 132}};
+    t.entries[2].tuning.split = (struct mk_role_split){.ctas = {132, 0, 0, 132}};
     assert_string_equal(build(&t, &q, "G").tuned, ""); /* near: the formula steps in */
     struct mk_plan p;
     /* exact: it is told */
@@ -360,7 +363,7 @@ static void test_store(void **state)
                                   .pieces = 8,
                                   .pace = 77,
                                   .chunk_rows = 512,
-                                  .split = {{132, 0, 0, 264}}};
+                                  .split = {.ctas = {132, 0, 0, 264}}};
     e.ms = 0.25;
     strcpy(e.date, "2026-11-21");
     if (tuning_store(path, &e, error, sizeof error))

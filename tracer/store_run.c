@@ -63,7 +63,8 @@ static void store_run_options(struct insert *in, const struct trace_plan *p)
     const struct {
         const char *name, *unit;
         uint32_t value;
-    } options[] = {{"slices", "", p->slices},
+    } options[] = {{"intra_comm_warps", "", p->split.intra_comm_warps},
+                   {"slices", "", p->slices},
                    {"b_scales", plan_b_scales[p->b_columns != 0], p->b_columns},
                    {"back", plan_backs[p->back_fp8 != 0], p->back_fp8},
                    {"epilogue", epilogue_text(p->epilogue, words), p->epilogue},
@@ -75,7 +76,7 @@ static void store_run_options(struct insert *in, const struct trace_plan *p)
                    {"b_transposed", "", p->b_transposed}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char name[48];
-        if (!options[i].value)
+        if (i && !options[i].value) /* the first tells a trace from older ones, which lack it */
             continue;
         snprintf(name, sizeof name, "plan %u: %s", p->id, options[i].name);
         insert_text(in, name);

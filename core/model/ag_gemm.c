@@ -87,7 +87,7 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
                                            ag_gemm_whole(p) * (double)p->row_bytes, p->staged != 0);
     if (p->staged && p->topo.nodes > 2)
         rail.behind = ceil((double)p->chunks / rail.senders) * (p->topo.nodes - 2);
-    double coresident = mk_role_coresident(&p->split, MK_INTRA_COMM),
+    double coresident = p->split.intra_comm_warps,
            working = push.until * coresident * p->split.ctas[MK_COMPUTE];
     struct model_engine e =
         model_engine_of(w, q, model_beside(w, working, p->split.ctas[MK_COMPUTE]));

@@ -58,48 +58,40 @@ static void choose_try(struct search *s, const struct mk_tuning *asked)
     }
 }
 
-/* How many CTAs of a role: 1 to 3 beside each compute CTA, or so many blocks of their own. */
-static const uint32_t coresident_ways[] = {1, 2, 3}, block_ways[] = {8, 16, 24, 32};
-
-/* The roles of s->made with `role` another way; compute takes what is left. 0: they do not fit. */
-static int choose_roles(const struct search *s, enum mk_role role, uint32_t way,
-                        struct mk_role_split *out)
+int choose_split(const struct mk_role_split *now, uint32_t sms, uint32_t cluster, enum mk_role role,
+                 uint32_t ctas, uint32_t warps, struct mk_role_split *out)
 {
-    const struct mk_role_split *now = &s->made.split;
-    uint32_t coresident[MK_ROLES] = {0}, taken = 0, count = sizeof coresident_ways / 4;
-    memset(out, 0, sizeof *out);
-    for (int r = MK_INTRA_COMM; r < MK_ROLES; r++) {
-        coresident[r] = mk_role_coresident(now, r);
-        out->ctas[r] = now->ctas[r];
-        if (r == (int)role) {
-            coresident[r] = way < count ? coresident_ways[way] : 0;
-            out->ctas[r] = way < count ? 0 : block_ways[way - count];
-        }
-        taken += coresident[r] ? 0 : out->ctas[r];
-    }
-    if (taken + s->made.cluster > s->problem->sms)
+    *out = *now;
+    out->ctas[role] = ctas;
+    if (role == MK_INTRA_COMM)
+        out->intra_comm_warps = warps;
+    uint32_t taken = out->ctas[MK_INTER_SEND] + out->ctas[MK_INTER_REDUCE] +
+                     (out->intra_comm_warps ? 0 : out->ctas[MK_INTRA_COMM]);
+    if (taken + cluster > sms)
         return 0;
-    uint32_t left = s->problem->sms - taken;
-    out->ctas[MK_COMPUTE] = left - left % s->made.cluster;
-    for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
-        if (coresident[r])
-            out->ctas[r] = coresident[r] * out->ctas[MK_COMPUTE];
+    out->ctas[MK_COMPUTE] = sms - taken - (sms - taken) % cluster;
+    mk_share_blocks(out, out->intra_comm_warps);
     return 1;
 }
+
+/* How many CTAs of a role: so many blocks of their own. */
+static const uint32_t choose_blocks[] = {8, 16, 24, 32};
 
 static void choose_all_roles(struct search *s)
 {
     for (int role = MK_INTRA_COMM; role < MK_ROLES; role++) {
         struct mk_tuning from = s->best;
         struct search fixed = *s; /* ways are of what stood before this role */
-        for (uint32_t way = 0; way < 7 && fixed.made.split.ctas[role]; way++) {
-            if (role == MK_INTER_SEND && way < 3)
-                continue;
+        const uint32_t shared = role == MK_INTRA_COMM ? MK_AUXILIARY_WARPS : 0,
+                       ways = shared + sizeof choose_blocks / sizeof *choose_blocks;
+        for (uint32_t way = 0; way < ways && fixed.made.split.ctas[role]; way++) {
+            const uint32_t warps = way < shared ? way + 1 : 0;
             struct mk_tuning asked = from;
-            if (!choose_roles(&fixed, role, way, &asked.split))
+            if (!choose_split(&fixed.made.split, s->problem->sms, fixed.made.cluster, role,
+                              warps ? 0 : choose_blocks[way - shared], warps, &asked.split))
                 continue;
             choose_try(s, &asked);
-            asked.pace = asked.pace == 1 ? 0 : 1;
+            asked.pace = asked.pace == MK_PACE_NONE ? 0 : MK_PACE_NONE;
             choose_try(s, &asked);
         }
     }
@@ -138,9 +130,9 @@ static void choose_pace(struct search *s)
 {
     static const uint32_t percents[] = {0, 75, 115};
     uint32_t now = s->made.pace;
-    for (int i = 0; i < 3 && now > 1; i++) {
+    for (int i = 0; i < 3 && now != MK_PACE_NONE; i++) {
         struct mk_tuning asked = s->best;
-        asked.pace = percents[i] ? now * percents[i] / 100 : 1;
+        asked.pace = percents[i] ? now * percents[i] / 100 : MK_PACE_NONE;
         choose_try(s, &asked);
     }
 }

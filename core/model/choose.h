@@ -12,3 +12,8 @@
  * rank. Returns the number of plans that were weighed. */
 uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem *problem,
                       struct mk_tuning *chosen);
+
+/* The roles of `now` with `role` another way, as `ctas` thread blocks of its own or (intra_comm) as
+ * `warps` of each compute block; compute takes what is left of `sms`. 0: they do not fit. */
+int choose_split(const struct mk_role_split *now, uint32_t sms, uint32_t cluster, enum mk_role role,
+                 uint32_t ctas, uint32_t warps, struct mk_role_split *out);

@@ -27,7 +27,7 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
 {
     const struct mk_machine *m = w->machine;
     uint32_t gpus = p->topo.gpus, nodes = p->topo.nodes, ctas = p->split.ctas[MK_COMPUTE];
-    uint32_t beside = mk_role_coresident(&p->split, MK_INTRA_COMM);
+    uint32_t beside = p->split.intra_comm_warps;
     struct model_way way = {.senders = mk_pipeline_senders(&p->split),
                             .behind = m->wait,
                             .outbox = p->straight ? 0 : m->outbox,
@@ -50,19 +50,21 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
         uint64_t tiles = (uint64_t)p->shard_tiles * (whole ? 1 : gpus - 1) * p->cluster;
         uint32_t at_once = tiles < ctas ? (uint32_t)tiles : ctas;
         uint32_t warps = (uint32_t)(at_once * way.senders * fill);
-        double together =
-            machine_copy_ns(m, MACHINE_WARP, warps ? warps : 1, 1, p->pace * way.senders, bytes);
+        double together = machine_copy_ns(m, MACHINE_WARP, warps ? warps : 1, 1,
+                                          mk_pace_of_each(p->pace, way.senders), bytes);
         for (int after = 0; after < 2; after++) {
             double alone = machine_send_ns(m, !after, bytes),
                    ns = model_later(together, alone) * halves;
             if (p->straight) /* all of its consumers' lanes, of each half */
-                ns = machine_copy_ns(m, MACHINE_BLOCK, warps / way.senders, 1, 0, 2 * bytes);
+                ns = machine_copy_ns(m, MACHINE_BLOCK, warps / way.senders, 1, MK_PACE_NONE,
+                                     2 * bytes);
             (whole ? way.push : way.send)[after] =
                 gpus > 1 ? ns * (whole ? gpus - 1 : 1) + m->settle * (whole ? fences : 1) : 0;
         }
     }
     /* what leaves lies in L2, as it was just made */
-    way.busy = gpus > 1 ? machine_wanted(m, ctas * way.senders, p->pace * way.senders) : 0;
+    way.busy =
+        gpus > 1 ? machine_wanted(m, ctas * way.senders, mk_pace_of_each(p->pace, way.senders)) : 0;
     /* What is added comes through the ring of stages: two for each term, of fp32 four. */
     double added = e->stage * (p->element_bytes == 4 ? 2 : 1);
     way.add = added * (gpus - 1);
@@ -76,8 +78,9 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     if (way.pushers) {
         enum machine_mover mover = beside ? MACHINE_WARP : MACHINE_BLOCK;
         uint32_t movers = way.pushers < p->units ? way.pushers : p->units;
-        way.deliver = machine_copy_ns(m, mover, movers, 0, 0, unit * 2) + m->wait + m->deliver;
-        way.pass = machine_copy_ns(m, mover, movers, 1, beside ? p->pace : 0, unit * 2) +
+        way.deliver =
+            machine_copy_ns(m, mover, movers, 0, MK_PACE_NONE, unit * 2) + m->wait + m->deliver;
+        way.pass = machine_copy_ns(m, mover, movers, 1, beside ? p->pace : MK_PACE_NONE, unit * 2) +
                    m->settle + m->wait;
     }
     return way;
@@ -182,7 +185,7 @@ static void model_tiles(struct model_walk *w, const struct gemm_rs_plan *p,
     if (gathers && way->pushers) { /* what comes from all others is delivered as it comes */
         double deliveries = mk_world(&p->topo) - 1.0, items = deliveries + way->forwards,
                unit = deliveries * way->deliver + way->forwards * way->pass;
-        int beside = mk_role_coresident(&p->split, MK_INTRA_COMM) > 0;
+        int beside = p->split.intra_comm_warps > 0;
         w->end = model_later(w->end,
                              model_spend(w, first, (double)p->units * unit / way->pushers, beside));
         /* what all others' last waves bring comes at once, so that a warp has several of it */
@@ -242,7 +245,7 @@ static void model_shared(struct model_walk *w, const struct mk_problem *q,
     w->moved = w->end = w->compute + late + parts + add + late + sums + m->wait;
     w->network = 0;
     if (!q->c_in_heap) /* a warp takes what has come to C */
-        w->end += machine_copy_ns(m, MACHINE_WARP, p->split.ctas[MK_INTRA_COMM], 0, 0,
+        w->end += machine_copy_ns(m, MACHINE_WARP, p->split.ctas[MK_INTRA_COMM], 0, MK_PACE_NONE,
                                   tile * 2 * (gpus - 1) / gpus) +
                   m->deliver;
     w->end += m->launch;
@@ -265,7 +268,7 @@ void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struc
            others = own * (mk_world(&p->topo) - (double)p->topo.nodes);
     double work =
         (others * way.send[0] + (gathers ? own * way.push[0] : 0)) * way.senders / e.engines * ctas;
-    if (mk_role_coresident(&p->split, MK_INTRA_COMM))
+    if (p->split.intra_comm_warps)
         work += (way.deliver * (mk_world(&p->topo) - 1) + way.pass * way.forwards) * p->units;
     e = model_engine_of(w, q, model_beside(w, work, ctas));
     struct model_steps steps;

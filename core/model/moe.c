@@ -64,7 +64,7 @@ static double moe_tables_ns(const struct walk *a)
         const double shares = moe_told_shares(d), movers = a->split->ctas[MK_INTRA_COMM],
                      bytes = told / (shares - 1);
         at += ceil((gpus - 1) * shares / movers) *
-                  (machine_copy_ns(m, MACHINE_BLOCK, (uint32_t)shares, 1, 0,
+                  (machine_copy_ns(m, MACHINE_BLOCK, (uint32_t)shares, 1, MK_PACE_NONE,
                                    bytes > (double)d->said_bytes ? bytes : (double)d->said_bytes) +
                    m->settle) +
               m->flag + m->wait;
@@ -314,7 +314,7 @@ static void moe_back(struct walk *a, double row_bytes, double sum_bytes, double 
                to_peers = given * (gpus - 1) / gpus, of_block = (nodes - 1) / reducers,
                adds = machine_add_ns(m, MACHINE_TMA, reducers,
                                      (rows * row_bytes + to_peers * sum_bytes) * of_block) +
-                      machine_copy_ns(m, MACHINE_BLOCK, reducers, gpus > 1, 0,
+                      machine_copy_ns(m, MACHINE_BLOCK, reducers, gpus > 1, MK_PACE_NONE,
                                       to_peers * sum_bytes * of_block) +
                       parts * (gpus - 1) * of_block * m->settle,
                slice = a->ready + fmin(near / 2 + first + behind, all) * tile,

@@ -6,7 +6,7 @@ struct model_push model_push_of(const struct model_walk *w, const struct model_t
 {
     const struct mk_machine *m = w->machine;
     uint32_t movers = t->split->ctas[MK_INTRA_COMM];
-    int coresident = mk_role_coresident(t->split, MK_INTRA_COMM) > 0;
+    int coresident = t->split->intra_comm_warps > 0;
     struct model_push push = {.movers = movers ? movers : 1};
     if (!t->turns)
         return push;
@@ -14,10 +14,11 @@ struct model_push model_push_of(const struct model_walk *w, const struct model_t
     enum machine_mover mover = coresident ? MACHINE_WARP : t->block;
     uint32_t sharing =
         t->mean > 0 && t->mean < t->bytes ? (uint32_t)ceil(at_once * t->mean / t->bytes) : at_once;
-    push.round = machine_copy_ns(m, mover, sharing, 1, coresident ? t->pace : 0, t->bytes);
+    push.round =
+        machine_copy_ns(m, mover, sharing, 1, coresident ? t->pace : MK_PACE_NONE, t->bytes);
     if (coresident)
-        push.round =
-            model_later(push.round, machine_copy_ns(m, mover, 1, 1, 0, t->bytes) * (1 + m->under));
+        push.round = model_later(
+            push.round, machine_copy_ns(m, mover, 1, 1, MK_PACE_NONE, t->bytes) * (1 + m->under));
     push.round += m->settle;
     push.until = push.round * (double)mk_ceil_div(t->turns, push.movers);
     /* how far the warps want more than NVLink takes, the worse where what is read is in memory */
@@ -38,7 +39,8 @@ struct model_rail model_rail_of(const struct model_walk *w, const struct mk_role
     struct model_rail r = {.chunks = chunks,
                            .senders = split->ctas[MK_INTER_SEND] ? split->ctas[MK_INTER_SEND] : 1};
     r.put = model_later(machine_wire_ns(m, bytes), model_later(m->nic_message, m->put));
-    r.stage = staged ? machine_copy_ns(m, MACHINE_TMA, r.senders, 0, 0, bytes) + m->settle : 0;
+    r.stage =
+        staged ? machine_copy_ns(m, MACHINE_TMA, r.senders, 0, MK_PACE_NONE, bytes) + m->settle : 0;
     r.way = m->command + m->proxy_command + m->nic_latency + m->nic_flag + m->receive +
             machine_through_host_ns(m, bytes);
     return r;

@@ -53,10 +53,9 @@ static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
     if (enough < rate)
         rate = enough;
     double pace = 512.0 * (double)pushers / rate;
-    return !mk_role_coresident(&q->tuning.split, MK_INTRA_COMM) ? 1
-           : pace > PLAN_MOST_PACE                              ? PLAN_MOST_PACE
-           : pace < 1                                           ? 1
-                                                                : (uint32_t)pace;
+    return !q->tuning.split.intra_comm_warps || pace < 1 ? MK_PACE_NONE
+           : pace > PLAN_MOST_PACE                       ? PLAN_MOST_PACE
+                                                         : (uint32_t)pace;
 }
 
 /* A CTA stages 40 GB/s: one is less than a NIC. But of two each posts puts of its chunks to all
@@ -82,7 +81,7 @@ static void ag_gemm_choose(struct mk_problem *q)
     if (!t->chunk_rows)
         t->chunk_rows = joint ? (uint32_t)mk_round_up(shard_rows, t->tile_m) : t->tile_m;
     if (joint && !t->pace)
-        t->pace = 1;
+        t->pace = MK_PACE_NONE;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its
      * tiles. */
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
@@ -100,7 +99,8 @@ static void ag_gemm_choose(struct mk_problem *q)
             uint32_t rest = q->sms - ctas[MK_INTER_SEND];
             ctas[MK_COMPUTE] = rest - rest % t->cluster;
         }
-        ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? 2 * ctas[MK_COMPUTE] : 1;
+        ctas[MK_INTRA_COMM] = q->topo.gpus > 1;
+        mk_share_blocks(&t->split, cuda && q->topo.gpus > 1 ? 2 : 0);
     }
     if (joint) { /* as many warps as there are share what moves, down to a KB each */
         if (!t->pieces)
@@ -115,9 +115,7 @@ static void ag_gemm_choose(struct mk_problem *q)
     }
     /* on a GPU at least 2 KB of a row each: while they multiply, the next slice comes */
     if (!t->slices) {
-        uint64_t slices = !cuda                                          ? 2
-                          : mk_role_coresident(&t->split, MK_INTRA_COMM) ? row_bytes / 2048
-                                                                         : 1;
+        uint64_t slices = !cuda ? 2 : t->split.intra_comm_warps ? row_bytes / 2048 : 1;
         t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1
                     : slices > 8                                      ? 8
                                                                       : (uint32_t)slices;
@@ -136,7 +134,7 @@ static void ag_gemm_choose(struct mk_problem *q)
                                                 : (uint32_t)pieces;
     }
     if (!t->pace)
-        t->pace = cuda ? ag_gemm_choose_pace(q) : 1;
+        t->pace = cuda ? ag_gemm_choose_pace(q) : MK_PACE_NONE;
 }
 
 static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t size)
@@ -205,7 +203,7 @@ static int ag_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char
     a->full_chunks = a->shard_rows / a->chunk_rows;
     a->pieces = q->tuning.pieces;
     a->fanout = q->tuning.fanout;
-    a->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
+    a->pace = q->tuning.pace;
     a->tile_columns = (uint32_t)epilogue_columns(q->epilogue, a->tile_n);
     a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_columns);
     uint64_t chunk_tiles = (uint64_t)(a->chunk_rows / a->tile_m) * a->col_tiles,

@@ -30,7 +30,7 @@
 /* One of the warps beside the engine takes tiles to their reducers or, on engine mma, to all. */
 static int gemm_rs_check_auxiliary(const struct mk_problem *q, char *error, size_t size)
 {
-    uint32_t auxiliary = mk_role_coresident(&q->tuning.split, MK_INTRA_COMM),
+    uint32_t auxiliary = q->tuning.split.intra_comm_warps,
              most = (q->engine == MK_ENGINE_MMA ? MK_MMA_AUXILIARY_WARPS : MK_AUXILIARY_WARPS) - 1;
     if (q->exec == MK_EXEC_CUDA && auxiliary > most)
         return plan_refuse(error, size,
@@ -221,7 +221,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->full_chunks = r->block_rows / r->chunk_rows;
     if (!q->tuning.pace)
         q->tuning.pace = plan_choose_gemm_rs_pace(q, gathers);
-    r->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
+    r->pace = q->tuning.pace;
     r->pieces = q->tuning.pieces;
     r->grain_rows =
         cuda ? 16 : 1; /* what a warp holds of a tile, and 16 bytes of each of its lanes */

@@ -196,7 +196,8 @@ void plan_choose_gemm_rs(struct mk_problem *q, int gathers)
     if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster)
         ctas[MK_COMPUTE] =
             q->sms - ctas[MK_INTER_SEND] - (q->sms - ctas[MK_INTER_SEND]) % t->cluster;
-    ctas[MK_INTRA_COMM] = !gathers || world == 1 ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
+    ctas[MK_INTRA_COMM] = gathers && world > 1;
+    mk_share_blocks(&t->split, cuda && gathers && world > 1);
 }
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of
@@ -215,7 +216,7 @@ uint32_t plan_choose_gemm_rs_pace(const struct mk_problem *q, int gathers)
            tile_ns = multiply * ctas / t->cluster / tiles;
     if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || t->shots == 4 ||
         (gathers && rate > NVLINK_RATE))
-        return 1;
+        return MK_PACE_NONE;
     if (rate < ctas * tile_bytes / (0.5 * tile_ns))
         rate = ctas * tile_bytes / (0.5 * tile_ns);
     double most = q->deterministic ? NVLINK_RATE_OF_RESTS : NVLINK_RATE;

@@ -239,7 +239,6 @@ int plan_check_moe_gpu(const struct op_descriptor *op, const struct mk_problem *
                        size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
-    const char *name = plan_op_name(q->op);
     struct mk_gemm_tile tile;
     char all[100] = "";
     int found = 0;
@@ -250,13 +249,6 @@ int plan_check_moe_gpu(const struct op_descriptor *op, const struct mk_problem *
     if (!found)
         return plan_refuse(error, size, "tiles of %u x %u are not built for the GPU; %s are",
                            t->tile_m, t->tile_n, all);
-    for (uint32_t role = MK_INTRA_COMM; role < MK_ROLES; role++)
-        if (t->split.ctas[role] && mk_role_coresident(&t->split, role))
-            return plan_refuse(error, size,
-                               "%u compute and %u %s CTAs: those of %s have thread blocks of their "
-                               "own, so one number must not be a multiple of the other",
-                               t->split.ctas[MK_COMPUTE], t->split.ctas[role], plan_role_name(role),
-                               name);
     return 0;
 }
 

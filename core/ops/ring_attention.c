@@ -182,9 +182,8 @@ static uint32_t ring_attention_choose_pace(const struct mk_problem *q)
     rate = rate < 290 ? 290 : rate > 338 ? 338 : rate;
     double pace =
         512.0 * (split->ctas[MK_INTRA_COMM] / rate - (double)PIECE_FLAG_NS / GPU_PIECE_BYTES);
-    return !mk_role_coresident(split, MK_INTRA_COMM) || ring_attention_communication_bound(q) ||
-                   pace < 1
-               ? 1
+    return !split->intra_comm_warps || ring_attention_communication_bound(q) || pace < 1
+               ? MK_PACE_NONE
                : (uint32_t)pace;
 }
 
@@ -196,9 +195,10 @@ static void ring_attention_choose_mma_roles(struct mk_problem *q)
     uint32_t *ctas = q->tuning.split.ctas, sms = q->sms ? q->sms : 1;
     ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : sms > 4 ? 2 : 1;
     sms -= sms > ctas[MK_INTER_SEND] ? ctas[MK_INTER_SEND] : 0;
-    uint32_t push = q->topo.gpus == 1 ? 0 : sms < 3 ? sms : sms < 16 ? 1 : sms / 8;
-    ctas[MK_INTRA_COMM] = push;
-    ctas[MK_COMPUTE] = push < sms ? sms - push : sms;
+    const int each = q->topo.gpus > 1 && sms < 3;
+    ctas[MK_INTRA_COMM] = q->topo.gpus == 1 || each ? 0 : sms < 16 ? 1 : sms / 8;
+    ctas[MK_COMPUTE] = sms - ctas[MK_INTRA_COMM];
+    mk_share_blocks(&q->tuning.split, each);
 }
 
 static void ring_attention_choose(struct mk_problem *q)
@@ -229,18 +229,19 @@ static void ring_attention_choose(struct mk_problem *q)
         /* One stages 31 GB/s (ag_gemm, a block of all its threads): less than a NIC of 50 takes. */
         ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda && q->sms > 4 ? 2 : 1;
         ctas[MK_COMPUTE] = cuda && q->sms > ctas[MK_INTER_SEND] ? q->sms - ctas[MK_INTER_SEND] : 2;
-        ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? 2 * ctas[MK_COMPUTE] : 1;
+        ctas[MK_INTRA_COMM] = q->topo.gpus > 1;
+        mk_share_blocks(&t->split, cuda && q->topo.gpus > 1 ? 2 : 0);
     }
     if (!t->pieces) {
         uint64_t piece =
                      ring_attention_communication_bound(q) ? GPU_LONG_PIECE_BYTES : GPU_PIECE_BYTES,
                  pieces = t->chunk_rows * q->attention.head_dim * 2 / piece;
-        t->pieces = !mk_role_coresident(&t->split, MK_INTRA_COMM) || !cuda || !pieces ? 1
-                    : pieces > PLAN_MOST_PIECES ? PLAN_MOST_PIECES
-                                                : (uint32_t)pieces;
+        t->pieces = !t->split.intra_comm_warps || !cuda || !pieces ? 1
+                    : pieces > PLAN_MOST_PIECES                    ? PLAN_MOST_PIECES
+                                                                   : (uint32_t)pieces;
     }
     if (!t->pace)
-        t->pace = cuda ? ring_attention_choose_pace(q) : 1;
+        t->pace = cuda ? ring_attention_choose_pace(q) : MK_PACE_NONE;
 }
 
 /* Blocks of keys begin at fixed places of the sequence: so does each rank's part. */

@@ -24,8 +24,7 @@ struct ag_gemm_plan {
     uint32_t fanout; /* peers of the node that a rank pushes to at once */
     /* groups of rows of a slice that different CTAs push over NVLink */
     uint32_t pieces;
-    /* ns that a pushing warp takes for 512 bytes at least; 0: as fast as it goes */
-    uint32_t pace;
+    uint32_t pace; /* of a pushing warp: ns for 512 bytes, or MK_PACE_NONE */
     uint32_t col_tiles;
     uint32_t chunk_tiles, shard_tiles;
     uint32_t tiles;  /* of this rank */

@@ -53,8 +53,7 @@ struct gemm_rs_plan {
     uint32_t number;                 /* enum mk_dtype of partial sums, staged and sent */
     uint32_t element_bytes;          /* of it */
     uint32_t element;                /* enum mk_dtype of C: bf16 or fp16 */
-    /* ns that an auxiliary warp takes to push 512 bytes at least; 0: as fast as it goes */
-    uint32_t pace;
+    uint32_t pace; /* of an auxiliary warp that pushes: ns for 512 bytes, or MK_PACE_NONE */
     uint32_t flag_partial, flag_sum;
     uint64_t slab_pitch; /* bytes from slab to slab of partial sums, a multiple of 128 */
     uint64_t staged[2];  /* heap: the slabs, by epoch & 1 */

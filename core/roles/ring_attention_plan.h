@@ -29,7 +29,7 @@ struct ring_attention_plan {
     uint32_t half_chunks, chunks; /* of a half of a head; of a shard, all heads, K and V */
     uint32_t pieces, piece_rows;  /* of a chunk */
     uint32_t meets; /* 1: a rank's tiles may not wait for each other rank (ring_attention_meet) */
-    uint32_t pace;  /* ns for 512 bytes of an auxiliary warp */
+    uint32_t pace;  /* of an auxiliary warp: ns for 512 bytes, or MK_PACE_NONE */
     uint32_t flag_arrival;
     uint64_t row_bytes;    /* of K or V: all heads of a position, as arguments have them */
     uint64_t head_bytes;   /* one head of a position */

@@ -107,7 +107,7 @@ void json_problem(FILE *f, const struct mk_problem *q)
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)
         fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), t->split.ctas[i]);
-    fprintf(f, "},\n");
+    fprintf(f, "},\n  \"intra_comm_warps\": %u,\n", t->split.intra_comm_warps);
     json_write_numbers(f, "tile", (uint64_t[]){t->tile_m, t->tile_n}, 2);
     fprintf(f, "  \"chunk_rows\": %u,\n  \"slices\": %u,\n  \"pieces\": %u,\n", t->chunk_rows,
             t->slices, t->pieces);

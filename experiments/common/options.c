@@ -91,12 +91,16 @@ static int options_parse_numbers(const struct option_spec *s, const char *text, 
     unsigned parts = s->parts ? s->parts : 1, least = s->least ? s->least : parts;
     uint64_t values[8] = {0};
     const char *rest = text;
+    if (s->words && !strcmp(text, s->words[0])) {
+        *out = s->min;
+        return 0;
+    }
     for (unsigned i = 0; i < parts; i++) {
         int result = options_read_digits(rest, &rest, &values[i]);
         int last = i + 1 == parts || (i + 1 >= least && !*rest);
         if (!result && *rest != (last ? '\0' : ','))
             result = -EINVAL;
-        result = result ? result : options_in_range(values[i], s->min, s->max);
+        result = result ? result : options_in_range(values[i], s->min + (s->words != NULL), s->max);
         if (result)
             return result;
         if (last)
@@ -129,11 +133,15 @@ static int options_parse_roles(const char *text, struct mk_role_split *out, char
 /* "1 to 5", with units. */
 static void options_say_range(const struct option_spec *s, char *text, size_t size)
 {
-    unsigned long long min = s->min, max = s->max;
+    unsigned long long min = s->min + (s->type == OPTION_NUMBERS && s->words), max = s->max;
     if (s->type == OPTION_SECONDS)
         snprintf(text, size, "%g to %g seconds", (double)s->min / 1e9, (double)s->max / 1e9);
     else
-        snprintf(text, size, "%llu to %llu%s", min, max, s->type == OPTION_BYTES ? " bytes" : "");
+        snprintf(text, size, "%llu to %llu%s%s", min, max,
+                 s->type == OPTION_BYTES ? " bytes"
+                 : min > s->min          ? ", or "
+                                         : "",
+                 min > s->min ? s->words[0] : "");
 }
 
 static int options_parse_value(const struct option_spec *s, const char *text, char *base,

@@ -32,7 +32,8 @@ struct option_spec {
     unsigned parts; /* OPTION_NUMBERS: 0 stands for 1 */
     /* OPTION_NUMBERS: as few as this may be given, the rest are 0; 0: all are */
     unsigned least;
-    const char *const *words; /* OPTION_WORD */
+    /* OPTION_WORD; OPTION_NUMBERS: words[0] stands for `min`, which is not written as a number */
+    const char *const *words;
     unsigned word_count;
     /* OPTION_WORD: --name alone is words[0], and a value comes after =, never as the next
      * argument */

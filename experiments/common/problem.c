@@ -242,8 +242,9 @@ static const struct {
               "what is through are made; gemm_rs: parts that K of the last wave's tiles is "
               "cut in, at most (one node)"},
     [TUNING_PIECES] = {"N", "parts of a chunk or slice that different CTAs push over NVLink"},
-    [TUNING_PACE] = {"NS",
-                     "an auxiliary warp pushes 512 bytes in this time at the fastest; 1: no limit"},
+    [TUNING_PACE] =
+        {"NS|none",
+         "an auxiliary warp pushes 512 bytes in this time at the fastest; none: no limit"},
     [TUNING_FANOUT] = {"N", "how many peers of its node a rank pushes to at once"},
     [TUNING_SHOTS] =
         {"1|2|3|4", "1: tiles have rows of all ranks, who exchange them at once, for few rows; 2: "
@@ -289,6 +290,7 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
                                   .min = k->min,
                                   .max = k->max,
                                   .parts = k->parts,
+                                  .words = k->word ? &k->word : NULL,
                                   .contexts = problem_ops_of_knob(command, i),
                                   .group = group};
         if (i == TUNING_ROLES) {

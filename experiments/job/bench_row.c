@@ -64,6 +64,7 @@ void bench_row_context(struct csv_table *r, const struct run_job *job, const str
     csv_text(r, "device", job->device);
     for (int i = 0; i < MK_ROLES; i++)
         csv_whole(r, plan_role_name(i), t->split.ctas[i]);
+    csv_whole(r, "intra_comm_warps", t->split.intra_comm_warps);
     csv_whole(r, "tile_m", t->tile_m);
     csv_whole(r, "tile_n", t->tile_n);
     csv_whole(r, "chunk_rows", t->chunk_rows);

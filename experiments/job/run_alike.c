@@ -42,6 +42,8 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--same-bits", o->ask.deterministic == MK_EVERYWHERE, AGREE_GIVEN},
         {"--roles compute", o->ask.roles.ctas[MK_COMPUTE], AGREE_NUMBER},
         {"--roles intra_comm", o->ask.roles.ctas[MK_INTRA_COMM], AGREE_NUMBER},
+        {"--roles intra_comm (warps of a compute block)", o->ask.roles.intra_comm_warps,
+         AGREE_NUMBER},
         {"--roles inter_send", o->ask.roles.ctas[MK_INTER_SEND], AGREE_NUMBER},
         {"--roles inter_reduce", o->ask.roles.ctas[MK_INTER_REDUCE], AGREE_NUMBER},
         {"--iters", o->iters, AGREE_NUMBER},

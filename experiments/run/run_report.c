@@ -1,6 +1,7 @@
 /* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for
  * programs). */
 #include "experiments/run/run_rank.h"
+#include "core/tuning.h"
 #include "experiments/run/run_why.h"
 #include "experiments/common/why_write.h"
 #include "experiments/common/inputs.h"
@@ -38,13 +39,6 @@ double run_gflops(const struct run_summary *s, double flop)
 {
     double ms = s->ranks[s->slowest].ms_median;
     return s->right && ms > 0 ? flop / ms / 1e6 : 0;
-}
-
-static void run_report_print_roles(FILE *out, const struct mk_role_split *split)
-{
-    for (int i = 0, any = 0; i < MK_ROLES; i++)
-        if (split->ctas[i])
-            fprintf(out, "%s%s=%u", any++ ? "," : "", plan_role_name(i), split->ctas[i]);
 }
 
 static void run_report_print_bytes(FILE *out, uint64_t bytes)
@@ -109,7 +103,7 @@ int run_print(const struct run_summary *s)
     const struct mk_problem *q = &s->job->plan.problem;
     uint64_t nvlink, network;
     double flop;
-    char shape[OP_PROBLEM_TEXT];
+    char shape[OP_PROBLEM_TEXT], roles[TUNING_ROLES_TEXT] = "";
     const struct run_options *o = &s->job->options;
     FILE *out = output_table(o->quiet, o->json, o->csv);
     if (!out)
@@ -121,8 +115,7 @@ int run_print(const struct run_summary *s)
     fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes,
             q->topo.nodes > 1 ? "s" : "", q->topo.gpus, plan_execs[o->exec], *s->fabric ? ", " : "",
             s->fabric);
-    fprintf(out, "plan      roles ");
-    run_report_print_roles(out, &q->tuning.split);
+    fprintf(out, "plan      roles %s", tuning_say_roles(&q->tuning.split, roles, sizeof roles));
     if (q->tuning.tile_m)
         fprintf(out, "; tiles %u x %u", q->tuning.tile_m, q->tuning.tile_n);
     if (q->tuning.split_k > 1)

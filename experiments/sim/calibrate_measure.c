@@ -45,7 +45,7 @@ static const struct job {
     {"gemm_rs", OF_FP8, "2048,8192,4096:8192,8192,3584", "tile", {NO_MORE}},
 };
 
-/* "pieces;pace;roles=compute=124,intra_comm=8:compute=100,intra_comm=32" */
+/* "pieces;pace;roles=compute=124,intra_comm=8:compute=132,intra_comm=2w" */
 static void measure_space(const struct job *j, uint32_t sms, char *text, size_t size)
 {
     static const uint32_t blocks[SPLITS] = {[FEW_BLOCKS] = 8, [MANY_BLOCKS] = 32};
@@ -55,8 +55,8 @@ static void measure_space(const struct job *j, uint32_t sms, char *text, size_t 
         uint32_t away = blocks[j->splits[i]];
         if (away + 2 > even)
             continue;
-        mk_append(text, size, "%scompute=%u,intra_comm=%u", i ? ":" : ";roles=", even - away,
-                  away ? away : 2 * even);
+        mk_append(text, size, "%scompute=%u,intra_comm=%u%s", i ? ":" : ";roles=", even - away,
+                  away ? away : 2, away ? "" : "w");
     }
 }
 

@@ -164,6 +164,10 @@ static void measured_options(const struct header *h, char *const *cells, struct 
     t->pace = measured_whole(h, cells, "pace_ns");
     for (int r = 0; r < MK_ROLES; r++)
         t->split.ctas[r] = measured_whole(h, cells, plan_role_name(r));
+    if (measured_column(h, "intra_comm_warps") >= 0)
+        t->split.intra_comm_warps = measured_whole(h, cells, "intra_comm_warps");
+    else
+        t->split = tuning_old_roles(t->split.ctas);
     t->shots = measured_whole(h, cells, "shots");
 }
 

@@ -58,6 +58,6 @@ void measured_leave_out(struct measured *m, const char *why);
 int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t size);
 /* Measurements from before the option shots had 2. */
 void measured_old(struct mk_problem *q);
-/* A plan's words, "tile=256,128 pace=1", into *tuning. 0, or -EINVAL with a sentence. */
+/* A plan's words, "tile=256,128 pace=none", into *tuning. 0, or -EINVAL with a sentence. */
 int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,
                    size_t size);

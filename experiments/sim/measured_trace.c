@@ -20,7 +20,15 @@ int measured_is_trace(FILE *f)
 }
 
 /* What table plan has no column for stands among the metrics, "plan 1: pace", in traces made from
- * 2026-11-22 on; in older ones the command that made it may say it: "--pace 360". */
+ * 2026-11-22 on; -1: it does not. */
+static long long trace_option(sqlite3 *db, int64_t plan, const char *name)
+{
+    char option[48];
+    snprintf(option, sizeof option, "plan %ld: %s", plan, name);
+    return query_integer(db, -1, "SELECT value FROM metric WHERE name = ?1", "t", option);
+}
+
+/* ... in older ones the command that made it may say it: "--pace 360". */
 static int trace_options(sqlite3 *db, int64_t plan, const char *command, struct mk_problem *q,
                          char *error, size_t size)
 {
@@ -29,9 +37,7 @@ static int trace_options(sqlite3 *db, int64_t plan, const char *command, struct 
     q->b_transposed = strstr(command, "--b-layout nk") != NULL;
     for (int i = 0; i < 6; i++) {
         char option[24], word[48], value[24] = "";
-        snprintf(option, sizeof option, "plan %ld: %s", plan, names[i]);
-        long long number =
-            query_integer(db, -1, "SELECT value FROM metric WHERE name = ?1", "t", option);
+        long long number = trace_option(db, plan, names[i]);
         if (number >= 0)
             snprintf(value, sizeof value, "%lld", number);
         if (i == 4)
@@ -92,6 +98,11 @@ static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_r
                                       .pieces = (uint32_t)p->pieces}};
     for (int r = 0; r < MK_ROLES; r++)
         q.tuning.split.ctas[r] = (uint32_t)p->ctas[r];
+    long long warps = trace_option(db, p->id, "intra_comm_warps");
+    if (warps < 0)
+        q.tuning.split = tuning_old_roles(q.tuning.split.ctas);
+    else
+        q.tuning.split.intra_comm_warps = (uint32_t)warps;
     int result = measured_shape_text(p->shape, &q, why, size);
     result = result ? result : trace_options(db, p->id, p->command, &q, why, size);
     measured_old(&q);

@@ -60,10 +60,9 @@ static int sim_timed_store(void *context, struct mk_comm *const *comms, uint32_t
 static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan)
 {
     const struct mk_tuning *t = &plan->problem.tuning;
-    const uint32_t *ctas = t->split.ctas;
-    fprintf(out, "plan      %s: roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u; ",
-            plan->problem.exec == MK_EXEC_CUDA ? "cuda" : "host", ctas[MK_COMPUTE],
-            ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE]);
+    char roles[TUNING_ROLES_TEXT] = "";
+    fprintf(out, "plan      %s: roles %s; ", plan->problem.exec == MK_EXEC_CUDA ? "cuda" : "host",
+            tuning_say_roles(&t->split, roles, sizeof roles));
     if (t->tile_m)
         fprintf(out, "tiles %u x %u%s; ", t->tile_m, t->tile_n,
                 t->split_k > 1 ? " of two CTAs with half of K each" : "");
@@ -71,7 +70,7 @@ static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan)
             t->pieces == 1 ? "" : "s");
     if (t->slices > 1)
         fprintf(out, ", %u slices", t->slices);
-    if (t->pace > 1)
+    if (t->pace != MK_PACE_NONE)
         fprintf(out, "; pace %u ns", t->pace);
     fprintf(out, "\n");
     if (*plan->tuned)

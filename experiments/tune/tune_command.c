@@ -18,7 +18,7 @@ static const struct option_spec specs[] = {
      .group = PROBLEM},
     {"space", OPTION_TEXT, AT(space), "NAME=V:V;NAME=V",
      "options of the plan to try, and their values: "
-     "'tile=256,128:128,128;pace=1:300;roles=compute=132,intra_comm=132'. A name alone tries "
+     "'tile=256,128:128,128;pace=none:300;roles=compute=132,intra_comm=1w'. A name alone tries "
      "values that suit the operator. Names: the options of the plan that `mkernel run OP --help` "
      "has. Default: all",
      .max = 1023, .group = SEARCH},

@@ -1,5 +1,6 @@
 #include "experiments/tune/tune.h"
 #include "core/gemm_tiles.h"
+#include "core/model/choose.h"
 #include "core/sentence.h"
 #include "experiments/common/nearest.h"
 
@@ -9,7 +10,7 @@
 #include <string.h>
 
 #define TUNE_SPACE_FORM                                                                            \
-    "values have : between them, options ;, as in 'tile=256,128:128,128;pace=1:300'"
+    "values have : between them, options ;, as in 'tile=256,128:128,128;pace=none:300'"
 
 static int tune_space_refuse(const char *text, size_t length, char *error, size_t size)
 {
@@ -69,51 +70,43 @@ __attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, c
     va_end(args);
 }
 
-static void tune_space_offer_split(struct tune_option *o, const uint32_t ctas[MK_ROLES])
+static void tune_space_offer_split(struct tune_option *o, const struct mk_role_split *split)
 {
     char text[256];
-    struct mk_tuning t = {.chunk_rows = 0};
-    memcpy(t.split.ctas, ctas, sizeof t.split.ctas);
+    const struct mk_tuning t = {.split = *split};
     offer(o, "%s", tuning_words(&t, text, sizeof text));
 }
 
-/* Role by role another number of CTAs. On a GPU: one to three times the compute CTAs share blocks
- * with them, any other number takes SMs away from them; what is co-resident goes along. */
+/* Role by role another number of CTAs. On a GPU: intra_comm as one to three warps of each compute
+ * block, or blocks that take SMs away from those that compute. */
 static void tune_space_offer_roles(struct tune_option *o, const struct mk_problem *q,
                                    const struct mk_tuning *made)
 {
     static const uint32_t blocks[] = {1, 2, 4, 8, 16, 24, 32};
-    const uint32_t *now = made->split.ctas;
-    for (int role = MK_INTRA_COMM; role < MK_ROLES; role++)
-        for (uint32_t way = 0;
-             now[role] && way < MK_AUXILIARY_WARPS + sizeof blocks / sizeof *blocks; way++) {
-            uint32_t coresident[MK_ROLES] = {0}, ctas[MK_ROLES] = {0}, taken = 0;
-            int can_share = q->exec == MK_EXEC_CUDA && !op_of(q->op)->own_blocks &&
-                            (role == MK_INTRA_COMM || role == MK_INTER_REDUCE);
-            if (way < MK_AUXILIARY_WARPS && !can_share)
+    const int cuda = q->exec == MK_EXEC_CUDA, shares = cuda && !op_of(q->op)->own_blocks;
+    struct mk_role_split split;
+    for (int role = MK_INTRA_COMM; role < MK_ROLES; role++) {
+        const uint32_t most = shares && role == MK_INTRA_COMM ? MK_AUXILIARY_WARPS : 0,
+                       sms = cuda ? q->sms : UINT32_MAX;
+        for (uint32_t warps = 1; made->split.ctas[role] && warps <= most; warps++)
+            if (choose_split(&made->split, sms, made->cluster, role, 0, warps, &split))
+                tune_space_offer_split(o, &split);
+        for (uint32_t i = 0; made->split.ctas[role] && i < sizeof blocks / sizeof *blocks; i++) {
+            if (!choose_split(&made->split, sms, made->cluster, role, blocks[i], 0, &split))
                 continue;
-            for (int r = MK_INTRA_COMM; r < MK_ROLES; r++) {
-                coresident[r] = q->exec == MK_EXEC_CUDA ? mk_role_coresident(&made->split, r) : 0;
-                ctas[r] = now[r];
-                if (r == role) {
-                    coresident[r] = way < MK_AUXILIARY_WARPS ? way + 1 : 0;
-                    ctas[r] = way < MK_AUXILIARY_WARPS ? 0 : blocks[way - MK_AUXILIARY_WARPS];
-                }
-                taken += coresident[r] ? 0 : ctas[r];
+            if (!cuda) { /* CTAs take no SMs from each other */
+                split.ctas[MK_COMPUTE] = made->split.ctas[MK_COMPUTE];
+                mk_share_blocks(&split, split.intra_comm_warps);
             }
-            ctas[MK_COMPUTE] = now[MK_COMPUTE];
-            if (q->exec == MK_EXEC_CUDA && taken < q->sms)
-                ctas[MK_COMPUTE] = (q->sms - taken) - (q->sms - taken) % made->cluster;
-            for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
-                ctas[r] = coresident[r] ? coresident[r] * ctas[MK_COMPUTE] : ctas[r];
-            if (q->exec == MK_EXEC_CUDA || ctas[role] <= 4)
-                tune_space_offer_split(o, ctas);
+            if (cuda || blocks[i] <= 4)
+                tune_space_offer_split(o, &split);
         }
+    }
+    split = made->split;
     for (uint32_t compute = 1; q->exec == MK_EXEC_HOST && compute <= 4; compute *= 2) {
-        uint32_t ctas[MK_ROLES];
-        memcpy(ctas, now, sizeof ctas);
-        ctas[MK_COMPUTE] = compute;
-        tune_space_offer_split(o, ctas);
+        split.ctas[MK_COMPUTE] = compute;
+        mk_share_blocks(&split, split.intra_comm_warps);
+        tune_space_offer_split(o, &split);
     }
 }
 
@@ -164,8 +157,8 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     case TUNING_PACE:
         if (!cuda)
             break;
-        offer(o, "pace=1");
-        for (uint32_t percent = 60; percent <= 180 && made->pace > 1;
+        offer(o, "pace=none");
+        for (uint32_t percent = 60; percent <= 180 && made->pace != MK_PACE_NONE;
              percent += percent < 120 ? 15 : 30)
             offer(o, "pace=%u", made->pace * percent / 100);
         break;

@@ -1,7 +1,7 @@
 /* AllGather+GEMM: C = gather(A) * B in one launch. CTAs take roles by their number: the compute
  * role is the GEMM engine over the schedule's tile source, the others run their part of
- * core/roles/ag_gemm.h on one thread. Where there are one, two or three times as many intra_comm as
- * compute CTAs, warps that the engine leaves free run that role, so that every SM computes. */
+ * core/roles/ag_gemm.h on one thread. Where the plan says intra_comm_warps, warps that the engine leaves
+ * free run that role, so that every SM computes. */
 #include "kernels/ops/ag_gemm.cuh"
 
 GPU_OPERATOR(ag_gemm_bf16) /* here alone */

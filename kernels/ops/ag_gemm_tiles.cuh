@@ -123,7 +123,7 @@ template <class tracked, bool scaled> struct ag_gemm_tiles : tracked {
     __device__ __forceinline__ void push(uint32_t auxiliary)
     {
         const struct mk_role_split *split = &plan->split;
-        if (auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
+        if (auxiliary >= split->intra_comm_warps)
             return;
         struct mk_cta other;
         cta_begin(&other, this->launch, (1 + auxiliary) * split->ctas[MK_COMPUTE] + blockIdx.x, 32);

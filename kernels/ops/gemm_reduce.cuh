@@ -78,7 +78,7 @@ PTX_FN uint32_t reduce_describer(const struct gpu_launch *launch, const struct g
 {
     if (!op::gathers) /* no warp has intra_comm */
         return 2;
-    return p->shots == 1 || !mk_role_coresident(&launch->split, MK_INTRA_COMM) ? 2 : 0;
+    return p->shots == 1 || !launch->split.intra_comm_warps ? 2 : 0;
 }
 
 /* Senders that look at what the producer says of a tile: none where there is no other rank. */
@@ -293,7 +293,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
      * in line. */
     GEMM_MEMBER uint32_t pace_of(const struct gemm_rs_plan *p, uint32_t i, uint32_t senders) const
     {
-        return number_of(i + 1) < p->tiles ? p->pace * senders : 0;
+        return number_of(i + 1) < p->tiles ? mk_pace_of_each(p->pace, senders) : MK_PACE_NONE;
     }
 
     /* Consumers are told only whether there is one. */
@@ -944,7 +944,7 @@ GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t
 template <class op, int sums> GEMM_MEMBER void reduce_source<op, sums>::beside_engine(uint32_t warp)
 {
     const struct mk_role_split *split = &launch->split;
-    uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
+    uint32_t others = split->intra_comm_warps, auxiliary = warp - 2;
     uint32_t senders = reduce_readers_of<op>(plan, launch);
     if (warp == reduce_describer<op>(launch, op::tiles(plan))) {
         if (ptx_elect())
@@ -972,7 +972,7 @@ template <class op, int sums>
 GEMM_MEMBER void reduce_source<op, sums>::beside_or_alone(uint32_t warp)
 {
     const struct mk_role_split *split = &launch->split;
-    uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
+    uint32_t others = split->intra_comm_warps, auxiliary = warp - 2;
     uint32_t senders = reduce_readers_of<op>(plan, launch);
     struct mk_cta other;
     if (!computes()) {

@@ -387,7 +387,8 @@ template <class op> struct reduce_mma_source : mma_op_source {
             if (gemm_rs_kind_of(p, &tile) != GEMM_RS_OWN)
                 continue;
             /* behind the CTA's last tile nobody's loads stand in line */
-            own->pace = number_of(i + 1) < p->tiles ? p->pace * senders : 0;
+            own->pace =
+                number_of(i + 1) < p->tiles ? mk_pace_of_each(p->pace, senders) : MK_PACE_NONE;
             for (uint32_t half = sender; half < halves; half += senders) {
                 const uint32_t part = p->tile_m / halves, first = half * part,
                                left = first < tile.rows ? tile.rows - first : 0;
@@ -404,7 +405,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     MMA_MEMBER void auxiliary_warp(uint32_t warp) const
     {
         const struct mk_role_split *split = &launch->split;
-        const uint32_t senders = MK_MMA_AUXILIARY_WARPS - mk_role_coresident(split, MK_INTRA_COMM);
+        const uint32_t senders = MK_MMA_AUXILIARY_WARPS - split->intra_comm_warps;
         struct mk_cta cta;
         if (!pushes())
             return;

@@ -2,8 +2,8 @@
  * Thread blocks take roles by their number: compute is the attention engine over the schedule's
  * query tiles, which all blocks take from one counter; the others run their part of
  * core/roles/ring_attention.h with all their threads, and when that is done compute too. Where
- * there are one, two or three times as many intra_comm as compute CTAs, warps that the engine
- * leaves free run that role, so that every SM computes from the start. */
+ * the plan says intra_comm_warps, warps that the engine leaves free run that role, so that every SM
+ * computes from the start. */
 #include "kernels/admit.h"
 
 #include "kernels/ops/ring_attention_tiles.cuh"

@@ -207,7 +207,7 @@ struct ring_attention_tiles : attention_source {
     {
         const struct mk_role_split *split = &launch->split;
         if (blockIdx.x >= split->ctas[MK_COMPUTE] || /* a second block, too */
-            auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
+            auxiliary >= split->intra_comm_warps)
             return false;
         struct mk_cta other;
         cta_begin(&other, launch,

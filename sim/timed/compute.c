@@ -17,11 +17,10 @@ static void compute_beside(const struct timed_cta *c, struct machine_load *load)
     const struct timed_rank *r = timed_rank_of(c);
     const struct timed_world *w = r->world;
     const struct mk_role_split *split = &r->plan.problem.tuning.split;
-    uint32_t compute = split->ctas[MK_COMPUTE], at = compute, total = mk_total_ctas(split);
-    for (uint32_t role = MK_COMPUTE + 1; role < MK_ROLES; at += split->ctas[role++])
-        for (uint32_t i = 0; i < mk_role_coresident(split, role); i++)
-            for (uint32_t j = 0; j < w->cluster; j++)
-                compute_look_beside(w, &r->ctas[at + i * compute + c->cta.index + j], load);
+    uint32_t compute = split->ctas[MK_COMPUTE], total = mk_total_ctas(split);
+    for (uint32_t i = 1; i <= split->intra_comm_warps; i++)
+        for (uint32_t j = 0; j < w->cluster; j++)
+            compute_look_beside(w, &r->ctas[i * compute + c->cta.index + j], load);
     for (uint32_t j = 0; j < w->cluster * w->senders; j++)
         compute_look_beside(w, &r->ctas[total + c->cta.index * w->senders + j], load);
 }
@@ -37,7 +36,8 @@ static double compute_wanted(const struct timed_cta *c)
              pace = r->plan.problem.tuning.pace;
     for (uint32_t i = 0; i < w->cluster * w->senders; i++)
         if (e->made > e->taken[i])
-            return machine_wanted(w->machine, compute * w->senders, pace * w->senders);
+            return machine_wanted(w->machine, compute * w->senders,
+                                  mk_pace_of_each(pace, w->senders));
     return w->senders ? 0 : timed_links_wanted(r) * (1 + w->machine->spill * w->spilled);
 }
 

@@ -363,7 +363,8 @@ static void timed_main(void *argument)
     timed_line_flush(c);
     c->line = NULL; /* tiles are done at once */
     /* in blocks with an engine only the engine takes tiles */
-    int joins = w->by_hand && !mk_role_coresident(&r->plan.problem.tuning.split, c->cta.role);
+    int joins = w->by_hand &&
+                !(c->cta.role == MK_INTRA_COMM && r->plan.problem.tuning.split.intra_comm_warps);
     if (!over && (!role || joins))
         over = timed_compute(c);
     if (!over && reduces && r->plan.problem.topo.nodes > 1)

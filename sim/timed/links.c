@@ -474,6 +474,6 @@ double timed_links_wanted(const struct timed_rank *r)
     const struct timed_world *w = r->world;
     uint32_t gpus = links_gpus(w), rank = r->plan.problem.topo.rank;
     uint32_t flows = w->nodes[rank / gpus].out[rank % gpus];
-    uint32_t pace = r->plan.problem.tuning.pace * (w->senders ? w->senders : 1);
+    uint32_t pace = mk_pace_of_each(r->plan.problem.tuning.pace, w->senders ? w->senders : 1);
     return flows ? machine_wanted(w->machine, flows, pace) : 0;
 }

@@ -128,7 +128,7 @@ static enum machine_mover world_mover(const struct timed_world *w, const struct 
 {
     if (plan->problem.exec == MK_EXEC_HOST || (role == MK_COMPUTE && !w->op->handed))
         return MACHINE_TMA;
-    if (mk_role_coresident(&plan->problem.tuning.split, role))
+    if (role == MK_INTRA_COMM && plan->problem.tuning.split.intra_comm_warps)
         return MACHINE_WARP;
     return w->pipeline.by_thread ? MACHINE_TMA : MACHINE_BLOCK;
 }
@@ -270,12 +270,11 @@ static int world_make(struct timed_world *w)
      * tile a CTA that is all; and consumers' own stores keep none */
     int unpaced = q->tuning.shots == 1 ? plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster
                                        : w->pipeline.straight;
-    w->pace_rate = q->tuning.pace > 1 && !unpaced ? 512.0 / q->tuning.pace : 0;
+    w->pace_rate = q->tuning.pace != MK_PACE_NONE && !unpaced ? 512.0 / q->tuning.pace : 0;
     w->tile =
         machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, plan_row_ctas(&q->tuning));
     w->peak = timed_peak(w->machine);
-    w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
-                         mk_role_coresident(split, MK_INTER_REDUCE));
+    w->beside = cuda && (w->senders || split->intra_comm_warps);
     if (cuda && w->op->operands)
         w->fetched = w->pipeline.tickets ? 0 : model_fetched(w->machine, q);
     w->clock = timed_clock(w->machine, plan);

@@ -10,9 +10,10 @@
 
 /* CTAs that push: a block of their own (of ag_gemm it copies by TMA), or co-resident with compute
  * as one auxiliary warp or, of gemm_ar, two. */
-static inline uint32_t hopper_intra_comm(enum mk_op op, uint64_t seed)
+static inline void hopper_intra_comm(enum mk_op op, uint64_t seed, struct mk_role_split *s)
 {
-    return op == MK_OP_AG_GEMM ? 2 - (seed & 1) : (uint32_t[]){2, 1, 4}[seed % 3];
+    s->ctas[MK_INTRA_COMM] = 1;
+    mk_share_blocks(s, op == MK_OP_AG_GEMM ? !(seed & 1) : (uint32_t[]){1, 0, 2}[seed % 3]);
 }
 
 /* A case: its seed chooses the order, the layout of B, the numbers of partial sums, the tile shape
@@ -48,7 +49,7 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     ctas[MK_COMPUTE] = 2;
     ctas[MK_INTER_SEND] = nodes > 1;
     if (op == MK_OP_AG_GEMM ? gpus > 1 : op == MK_OP_GEMM_AR && nodes * gpus > 1)
-        ctas[MK_INTRA_COMM] = hopper_intra_comm(op, seed);
+        hopper_intra_comm(op, seed, &c.problem.tuning.split);
     c.emulated = c.problem.sms = 4;
     c.seed = seed;
     c.order = seed >> 1 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
@@ -59,7 +60,7 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
 /* The same case on engine mma: its tiles, and as many pushing warps as it leaves free. */
 static inline void hopper_ops_on_mma(struct sim_world_config *c)
 {
-    uint32_t *ctas = c->problem.tuning.split.ctas;
+    struct mk_role_split *split = &c->problem.tuning.split;
     struct mk_gemm_tile tile;
     uint32_t tiles = 0;
     while (mk_mma_tile(tiles, &tile))
@@ -69,10 +70,10 @@ static inline void hopper_ops_on_mma(struct sim_world_config *c)
     c->problem.tuning.tile_m = tile.tile_m;
     c->problem.tuning.tile_n = tile.tile_n;
     c->problem.tuning.cluster = tile.cluster;
-    if (ctas[MK_INTRA_COMM] && ctas[MK_INTRA_COMM] % ctas[MK_COMPUTE] == 0 && c->seed % 3 == 0)
-        ctas[MK_INTRA_COMM] = MK_MMA_AUXILIARY_WARPS * ctas[MK_COMPUTE];
-    if (c->problem.op == MK_OP_GEMM_AR && ctas[MK_INTRA_COMM] > ctas[MK_COMPUTE])
-        ctas[MK_INTRA_COMM] = ctas[MK_COMPUTE]; /* the other warp pushes own tiles */
+    if (split->intra_comm_warps && c->seed % 3 == 0)
+        mk_share_blocks(split, MK_MMA_AUXILIARY_WARPS);
+    if (c->problem.op == MK_OP_GEMM_AR && split->intra_comm_warps > 1)
+        mk_share_blocks(split, 1); /* the other warp pushes own tiles */
 }
 
 /* Whether such a plan's sums pass an outbox in one shot (struct gemm_rs_plan). */

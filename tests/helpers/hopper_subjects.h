@@ -89,7 +89,7 @@ static inline int hopper_subject_mma_sum(struct hopper_subject_run *r)
     struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, 1, 2, shape, 20 * r->seed + 3);
     hopper_ops_on_mma(&c);
     c.problem.tuning.split.ctas[MK_COMPUTE] = 1;
-    c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
+    mk_share_blocks(&c.problem.tuning.split, 1);
     c.problem.tuning.pace = r->seed ? 0 : 100000; /* of some seeds not over in time */
     c.launches = 1;
     return hopper_subject_world(r, &c);
@@ -148,7 +148,7 @@ static inline int hopper_subject_split_k(struct hopper_subject_run *r)
     const uint64_t shape[] = {100, 256, 840};
     struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, 1, 2, shape, 20 * r->seed + 3);
     c.problem.deterministic = 0;
-    c.problem.tuning = (struct mk_tuning){.split_k = 2, .shots = 1, .split.ctas = {2, 2}};
+    c.problem.tuning = (struct mk_tuning){.split_k = 2, .shots = 1, .split = {{2, 2}, 1}};
     c.emulated = c.problem.sms = 2;
     c.launches = 2;
     return hopper_subject_world(r, &c);
@@ -173,7 +173,7 @@ static inline int hopper_subject_attention(struct hopper_subject_run *r)
     static const uint64_t none[] = {8, 8, 8};
     struct sim_world_config c = hopper_ops_config(MK_OP_RING_ATTENTION, 1, 2, none, r->seed);
     c.problem.attention = (struct mk_attention){1, 2 * 2 * 33, 2, 1, 64, 1, 0, 0};
-    c.problem.tuning = (struct mk_tuning){.split = {{2, 1, 0, 0}}, .chunk_rows = 128};
+    c.problem.tuning = (struct mk_tuning){.split = {.ctas = {2, 1, 0, 0}}, .chunk_rows = 128};
     c.launches = 2;
     c.tracks = r->seed ? 64 : 0;
     return hopper_subject_world(r, &c);
@@ -216,7 +216,7 @@ static inline int hopper_subject_moe_ffn(struct hopper_subject_run *r)
     c.problem.moe = (struct mk_moe){r->seed ? 40 : 70, r->seed ? 136 : 72, 72, 4, 2};
     c.problem.deterministic = r->seed == 1;
     c.problem.tuning.chunk_rows = 32;
-    c.problem.tuning.split = (struct mk_role_split){{2, 1, 0, 1}}; /* as above */
+    c.problem.tuning.split = (struct mk_role_split){.ctas = {2, 1, 0, 1}}; /* as above */
     c.emulated = c.problem.sms = 4;
     c.launches = 2;
     c.seed |= EXACT_MOE_EVENLY;
@@ -232,7 +232,7 @@ static inline int hopper_subject_mma_moe_ffn(struct hopper_subject_run *r)
     c.problem.deterministic = r->seed == 1;
     c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
     c.problem.tuning.chunk_rows = 32;
-    c.problem.tuning.split = (struct mk_role_split){{2, 1, 0, 1}}; /* as above */
+    c.problem.tuning.split = (struct mk_role_split){.ctas = {2, 1, 0, 1}}; /* as above */
     c.emulated = c.problem.sms = 4;
     c.launches = 2;
     c.tracks = 64;
@@ -286,7 +286,7 @@ static inline int hopper_subject_fp8_layer(struct hopper_subject_run *r, int mma
     c.problem.tuning.tile_m = mma ? 64 : 128;
     c.problem.tuning.tile_n = 256;
     c.problem.tuning.chunk_rows = 32;
-    c.problem.tuning.split = (struct mk_role_split){{2, 1, 0, 1}}; /* as above */
+    c.problem.tuning.split = (struct mk_role_split){.ctas = {2, 1, 0, 1}}; /* as above */
     c.emulated = c.problem.sms = 4;
     c.launches = 2;
     c.tracks = mma ? 64 : 0;

@@ -59,7 +59,7 @@ static inline void live_stage_open(struct live_stage *s, int width, int height, 
                                                 .n = 192,
                                                 .k = 2048,
                                                 .timeout_ns = MK_TIMEOUT_NS};
-        r->header.problem.tuning.split = (struct mk_role_split){{6, 2, 1, 0}};
+        r->header.problem.tuning.split = (struct mk_role_split){.ctas = {6, 2, 1, 0}};
         r->header.ctas = 9;
         r->words = calloc(LIVE_MAX_CTAS, sizeof *r->words);
         assert_non_null(r->words);

@@ -51,7 +51,7 @@ static void parts_plan(struct parts *p, uint32_t rank)
         .tile_n = 64,
         .chunk_rows = 64,
         .pieces = 1,
-        .split = {{1, 1, 1, 0}},
+        .split = {.ctas = {1, 1, 1, 0}},
         .tile_count = 4,
         .chunk_count = 4,
         .flag_base = 10,

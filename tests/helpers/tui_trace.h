@@ -174,7 +174,7 @@ static int tui_trace_write(const char *path, int slow, int full)
                                         .tile_n = 64,
                                         .chunk_rows = 64,
                                         .pieces = 1,
-                                        .split = {{3, 2, 1, 0}},
+                                        .split = {.ctas = {3, 2, 1, 0}},
                                         .tile_count = 24,
                                         .chunk_count = 8,
                                         .flag_base = 0,
