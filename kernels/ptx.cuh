@@ -16,6 +16,8 @@
 
 #define PTX_FN static __device__ __forceinline__
 
+#include "kernels/mbar_phase.cuh"
+
 /* Whether what came with compute capability 9.0 is there. Where it is not, a function that says so
  * is what it must be among instructions of 8.0, and the others are Hopper's engines' alone. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -280,31 +282,31 @@ PTX_FN void ptx_store_async_4(uint32_t dst, uint32_t bar, uint32_t rank, uint4 v
                  : "memory");
 }
 
-/* True when the phase of this parity has completed; acquire at CTA scope then. */
-PTX_FN bool ptx_mbar_test(uint32_t bar, uint32_t parity)
+/* True when the phase has completed; acquire at CTA scope then. */
+PTX_FN bool ptx_mbar_test(uint32_t bar, struct mbar_phase phase)
 {
     uint32_t done;
     asm volatile("{\n .reg .pred p;\n"
                  " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
                  " selp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done)
-                 : "r"(bar), "r"(parity)
+                 : "r"(bar), "r"(phase.parity)
                  : "memory");
     return done != 0;
 }
 
 /* The same. On Hopper it suspends the thread for a short time that the hardware bounds, before it
  * returns false. */
-PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
+PTX_FN bool ptx_mbar_try(uint32_t bar, struct mbar_phase phase)
 {
     if (!PTX_HOPPER)
-        return ptx_mbar_test(bar, parity);
+        return ptx_mbar_test(bar, phase);
     uint32_t done;
     asm volatile("{\n .reg .pred p;\n"
                  " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
                  " selp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done)
-                 : "r"(bar), "r"(parity)
+                 : "r"(bar), "r"(phase.parity)
                  : "memory");
     return done != 0;
 }
@@ -323,16 +325,16 @@ PTX_FN void ptx_shared_left(uint32_t, uint32_t)
 {
 }
 
-/* Waits for the phase of this parity. A wait that outlasts `limit_ns` is a bug in the kernel (what
+/* Waits for the phase. A wait that outlasts `limit_ns` is a bug in the kernel (what
  * can be late, flags of other GPUs, is waited for elsewhere and with a message), so it fails the
  * launch instead of hanging. What a launch waits for before it begins is not counted. */
-PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
+PTX_FN void ptx_mbar_wait(uint32_t bar, struct mbar_phase phase, uint64_t limit_ns)
 {
-    if (ptx_mbar_try(bar, parity))
+    if (ptx_mbar_try(bar, phase))
         return;
     ptx_await_launches();
     uint64_t start = ptx_globaltimer();
-    for (uint32_t tries = 1; !ptx_mbar_try(bar, parity); tries++) {
+    for (uint32_t tries = 1; !ptx_mbar_try(bar, phase); tries++) {
         if (tries % 64 == 0 && ptx_globaltimer() - start > limit_ns)
             ptx_fail();
     }

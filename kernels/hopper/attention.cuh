@@ -135,7 +135,7 @@ PTX_FN void attention_load_values(const struct attention_operands *op, const Sou
 template <class shape, class Source>
 PTX_FN void attention_produce(const struct attention_operands *op, Source *source, uint32_t shared)
 {
-    struct pipeline_position k_ring = {0, 0}, v_ring = {0, 0}, q_ring = {0, 0};
+    struct pipeline_position k_ring = {}, v_ring = {}, q_ring = {};
     struct attention_tile tile;
     struct attention_keys keys;
     struct attention_last last;

@@ -257,12 +257,12 @@ PTX_FN void attention_consume(const struct attention_operands *op, Source *sourc
     float s[shape::keys / 2], o[shape::dim / 2];
     uint32_t p[shape::keys / 4];
     struct attention_state t;
-    t.k_ring = t.v_ring = {0, 0};
+    t.k_ring = t.v_ring = {};
     t.scale = op->scale * 1.4426950408889634f;
     t.shared = shared;
     t.q = shared + group * shape::group_bytes;
     t.row = group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    for (struct pipeline_position q_ring = {0, 0};; pipeline_step<1>(&q_ring)) {
+    for (struct pipeline_position q_ring = {};; pipeline_step<1>(&q_ring)) {
         struct attention_tile tile;
         struct attention_keys keys;
         pipeline_wait_full<1>(shared + shape::q_barriers, &q_ring, op->limit_ns);

@@ -666,7 +666,7 @@ template <class shape, class tile_source>
 PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t rank)
 {
-    struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
+    struct gemm_ring ring = {shared, shape::barriers(shared), {}};
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     constexpr bool blocks = shape::products == GEMM_E4M3_BLOCKS;
@@ -773,7 +773,7 @@ template <class shapes, class tile_source>
 PTX_FN void gemm_produce_several(const struct gemm_operands *op, tile_source *source,
                                  uint32_t shared, uint32_t rank)
 {
-    struct gemm_ring ring = {shared, 0, {0, 0}};
+    struct gemm_ring ring = {shared, 0, {}};
     struct mk_tile tile;
     uint32_t i, first = 0; /* stages of a tile that the ring has */
     const bool begins = source->first(&tile);
@@ -989,9 +989,9 @@ PTX_FN void gemm_give(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
             ptx_mbar_expect(given, shape::tile_n * 256);
         if (i > 0 && threadIdx.x % 32 == 0) /* its lanes have read what came before */
             ptx_mbar_arrive_at_release(taken, 1 - rank);
-        ptx_mbar_wait(given, i & 1, limit_ns);
+        ptx_mbar_wait(given, mbar_phase_of(i), limit_ns);
     } else if (i > 0) {
-        ptx_mbar_wait(taken, (i & 1) ^ 1, limit_ns);
+        ptx_mbar_wait(taken, mbar_phase_before(mbar_phase_of(i)), limit_ns);
     }
 #pragma unroll
     for (int j = 0; j < shape::tile_n / 8; j++) {
@@ -1091,7 +1091,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
                          uint32_t half, uint32_t rank)
 {
     float sum[shape::blocks][shape::tile_n / 2];
-    struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
+    struct gemm_ring ring = {shared, shape::barriers(shared), {}};
     struct mk_tile tile;
     uint32_t boxes = 0, i;
     const auto own_half = [&] { return gemm_half<shape, tile_source>(half); };

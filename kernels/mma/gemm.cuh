@@ -443,7 +443,7 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
 {
     const uint32_t barriers = shared + shape::barriers_offset;
     constexpr bool two_runs = tile_source::two_runs || mma_gates<shape, tile_source>;
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     uint32_t i;
     source->open(thread);
@@ -508,7 +508,7 @@ PTX_FN void mma_produce_bulk(const struct mma_operands *op, tile_source *source,
     constexpr uint32_t run = shape::tile_n / 2;
     const uint32_t barriers = shared + shape::barriers_offset;
     const bool kn = mma_b_kn<shape>(op);
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     uint32_t i;
     source->open(0);
@@ -773,7 +773,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
     float sum[shape::blocks][shape::sums];
     const struct mma_lane lane = mma_lane_of<shape>(warp, mma_b_kn<shape>(op));
     const uint32_t half = warp / 4;
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     for (uint32_t i = 0; source->next(i, &tile); i++) {
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);

@@ -358,7 +358,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
         /* two tiles later than who had this place: of it consumers read until the next one's end */
         if (i >= REDUCE_AHEAD)
             ptx_mbar_wait(ptx_shared(&reduce_shared->read[(i - REDUCE_AHEAD) % REDUCE_WORKS]),
-                          (i - REDUCE_AHEAD) / REDUCE_WORKS & 1, operands->limit_ns);
+                          mbar_phase_of_ring<REDUCE_WORKS>(i - REDUCE_AHEAD), operands->limit_ns);
         w->tile = tile;
         w->kind = op::gathers && kind == GEMM_RS_JOINT && p->passing &&
                           (i > 0 || number_of(i + 1) < p->tiles)
@@ -460,8 +460,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
     /* What the producer says of tile i is there; a consumer's next calls may look. */
     GEMM_MEMBER void await_work(uint32_t i) const
     {
-        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]), i / REDUCE_WORKS & 1,
-                      operands->limit_ns);
+        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]),
+                      mbar_phase_of_ring<REDUCE_WORKS>(i), operands->limit_ns);
     }
 
     /* C has the rows of this rank, or all: as the map counts them, which ends with this rank's. Of columns it
@@ -786,7 +786,8 @@ GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
     /* The sending warps are done with who had this place before. (Of an own tile that does not pass
      * the number stays 0, of which nothing is waited for.) */
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
-                  (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
+                  mbar_phase_before(mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number)),
+                  operands->limit_ns);
     const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
     if (kind == GEMM_RS_OWN && !straight)
         return false;
@@ -870,7 +871,8 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
         }
     for (uint32_t half = sender; half < 2 && passes(kind); half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
-                     number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(number), GPU_BARRIER_THERE,
+                     number % GEMM_RS_OUTBOX, i);
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
         uint32_t part_rows = p->tile_m / p->cluster / 2, parts = MK_TILE_PARTS / p->cluster / 2;
         uint32_t row = ((p->cluster == 2 ? blockIdx.x % 2 : 0) * 2 + half) * part_rows;

@@ -117,11 +117,6 @@ template <class op> struct reduce_mma_source : mma_op_source {
         return &reduce_works->of[i % REDUCE_WORKS];
     }
 
-    MMA_MEMBER static struct pipeline_position place_of(uint32_t i)
-    {
-        return {i % REDUCE_WORKS, i / REDUCE_WORKS & 1};
-    }
-
     /* Consumers are told only whether there is one. The producer takes the first as it is, so that its
      * loads need not wait. */
     MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
@@ -132,7 +127,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
         if (threadIdx.x < halves * 128)
             return true;
         if (bulk && i > 0) {
-            const struct pipeline_position at = place_of(i);
+            const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
             ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
             *tile = work(i)->tile;
         } else {
@@ -160,7 +155,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     {
         const struct gemm_rs_plan *p = reduction();
         struct reduce_work *w = work(i);
-        const struct pipeline_position at = place_of(i);
+        const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
         const uint64_t epoch = reduce_halves[0].cta.epoch;
         const enum gemm_rs_kind kind = gemm_rs_kind_of(p, tile);
         ring_wait_empty<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, &operands->watch, i,
@@ -192,7 +187,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
 
     MMA_MEMBER void begin(uint32_t i, const struct mk_tile *tile)
     {
-        const struct pipeline_position at = place_of(i);
+        const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
         reduce_halves[threadIdx.x / 128].number = i;
         ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
         mma_op_source::begin(i, tile);
@@ -362,7 +357,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
         if (w->kind == GEMM_RS_OWN && pushes()) {
             /* a place is free, mostly; looked at here, so that the line tells it from the engine's */
             if (!mma_mbar_try(pipeline_empty<REDUCE_AHEAD>(stored(half), mine->at.stage),
-                              mine->at.parity ^ 1))
+                              mbar_phase_before(mine->at.phase)))
                 ring_wait_empty<REDUCE_AHEAD>(stored(half), &mine->at, &operands->watch, i,
                                               GPU_BARRIER_THERE);
             ptx_mbar_arrive(pipeline_full<REDUCE_AHEAD>(stored(half), mine->at.stage));
@@ -379,7 +374,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
      * rows of one warpgroup. */
     MMA_MEMBER void push_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders) const
     {
-        struct pipeline_position at = {0, 0};
+        struct pipeline_position at = {};
         for (uint32_t i = 0; number_of(i) < reduction()->tiles; i++) {
             const struct gemm_rs_plan *p = reduction();
             struct mk_tile tile;
@@ -476,7 +471,7 @@ template <class roles> struct reduce_on_mma {
         if (threadIdx.x % 128 == 0 && threadIdx.x / 128 < tiles.halves) {
             struct reduce_half *mine = &reduce_halves[threadIdx.x / 128];
             mine->ending = 0;
-            mine->at = {0, 0};
+            mine->at = {};
             ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored), 1, 1);
         }
         if (threadIdx.x == 0) {

@@ -32,13 +32,14 @@ template <class derived> struct ticket_source : tracked_source {
     GEMM_MEMBER bool offered(uint32_t i) const
     {
         uint32_t given = ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]);
-        return __all_sync(0xffffffff, ptx_mbar_test(given, i / GEMM_TICKETS & 1));
+        return __all_sync(0xffffffff, ptx_mbar_test(given, mbar_phase_of_ring<GEMM_TICKETS>(i)));
     }
 
     /* Of tile i: the producer fills its place, another warp reads and frees it. */
     GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile)
     {
-        uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        uint32_t place = i % GEMM_TICKETS;
+        struct mbar_phase lap = mbar_phase_of_ring<GEMM_TICKETS>(i);
         uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
                  taken = ptx_shared(&gemm_ticket_shared->taken[place]);
         struct mk_tile_entry e = {0, 0, 0, 0};
@@ -46,7 +47,7 @@ template <class derived> struct ticket_source : tracked_source {
             bool any = static_cast<derived *>(this)->take(&e);
             if (!any)
                 e.rows = 0;
-            ptx_mbar_wait(taken, lap ^ 1, operands->limit_ns);
+            ptx_mbar_wait(taken, mbar_phase_before(lap), operands->limit_ns);
             gemm_ticket_shared->of[place] = e;
             ptx_mbar_arrive(given);
         } else {

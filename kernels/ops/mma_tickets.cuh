@@ -43,7 +43,8 @@ template <class derived> struct mma_ticket_source : mma_op_source {
 
     MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile)
     {
-        const uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        const uint32_t place = i % GEMM_TICKETS;
+        const struct mbar_phase lap = mbar_phase_of_ring<GEMM_TICKETS>(i);
         const uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
                        taken = ptx_shared(&gemm_ticket_shared->taken[place]);
         struct mk_tile_entry e = {0, 0, 0, 0};
@@ -57,7 +58,7 @@ template <class derived> struct mma_ticket_source : mma_op_source {
             if (threadIdx.x == producer) {
                 if (!static_cast<derived *>(this)->take(&e))
                     e.rows = 0;
-                ring_wait(taken, lap ^ 1, operands->limit_ns);
+                ring_wait(taken, mbar_phase_before(lap), operands->limit_ns);
                 gemm_ticket_shared->of[place] = e;
                 ptx_mbar_arrive(given);
             }

@@ -197,7 +197,7 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
     {
         if (derived::thread() % 128 == 0 &&
             !ptx_mbar_test(ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]),
-                           i / GEMM_TICKETS & 1))
+                           mbar_phase_of_ring<GEMM_TICKETS>(i)))
             tell();
         __syncwarp();
     }

@@ -11,6 +11,9 @@
 #include "core/fp16.h"
 
 #define PTX_FN static __device__ __forceinline__
+
+#include "kernels/mbar_phase.cuh"
+
 /* One that is a call of the machine: its type, name and parameters, and the statement. */
 #define PTX_CALL(type, name, parameters, ...)                                                      \
     PTX_FN type name parameters                                                                    \
@@ -122,18 +125,18 @@ PTX_CALL(void, ptx_mbar_arrive_at_release, (uint32_t bar, uint32_t rank, HOPPER_
          hopper_mbar_arrive_at(bar, rank, 1));
 PTX_CALL(void, ptx_store_async_4, (uint32_t dst, uint32_t bar, uint32_t rank, uint4 v, HOPPER_AT),
          hopper_store_async(dst, &v, 16, bar, rank));
-PTX_CALL(bool, ptx_mbar_try, (uint32_t bar, uint32_t parity, HOPPER_AT),
-         return hopper_mbar_try(bar, parity) != 0);
-PTX_CALL(bool, ptx_mbar_test, (uint32_t bar, uint32_t parity, HOPPER_AT),
-         return hopper_mbar_test(bar, parity) != 0);
+PTX_CALL(bool, ptx_mbar_try, (uint32_t bar, struct mbar_phase phase, HOPPER_AT),
+         return hopper_mbar_try(bar, phase.parity) != 0);
+PTX_CALL(bool, ptx_mbar_test, (uint32_t bar, struct mbar_phase phase, HOPPER_AT),
+         return hopper_mbar_test(bar, phase.parity) != 0);
 PTX_CALL(void, ptx_fail, (HOPPER_AT), hopper_trap());
 
 PTX_CALL(void, ptx_shared_left, (uint32_t at, uint32_t bytes, HOPPER_AT),
          hopper_shared_left(at, bytes));
 
 /* A wait that never ends is found by the machine, which then has nothing to run. */
-PTX_CALL(void, ptx_mbar_wait, (uint32_t bar, uint32_t parity, uint64_t limit_ns, HOPPER_AT),
-         hopper_mbar_wait(bar, parity, limit_ns));
+PTX_CALL(void, ptx_mbar_wait, (uint32_t bar, struct mbar_phase phase, uint64_t limit_ns, HOPPER_AT),
+         hopper_mbar_wait(bar, phase.parity, limit_ns));
 
 /* ---- the TMA unit ---- */
 
