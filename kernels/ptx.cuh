@@ -17,6 +17,7 @@
 #define PTX_FN static __device__ __forceinline__
 
 #include "kernels/mbar_phase.cuh"
+#include "kernels/named_barriers.cuh"
 
 /* Whether what came with compute capability 9.0 is there. Where it is not, a function that says so
  * is what it must be among instructions of 8.0, and the others are Hopper's engines' alone. */
@@ -164,18 +165,17 @@ PTX_FN void ptx_cluster_sync(void)
                      : "memory");
 }
 
-/* `threads` threads (a multiple of 32) meet at the CTA's barrier `id` (1 to 15; 0 is __syncthreads)
- * (9.7.13.1). */
-PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads)
+/* Threads of the CTA, whole warps, meet at one of its barriers (9.7.13.1). */
+PTX_FN void ptx_bar_sync(struct named_barrier at)
 {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(at.id), "r"(at.threads) : "memory");
 }
 
-/* Counts this warp in as ptx_bar_sync does, and goes on: a thread of the `threads` that waits there
- * is let through by it. */
-PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads)
+/* Counts this warp in as ptx_bar_sync does, and goes on: a thread that waits there is let
+ * through when the last has come. */
+PTX_FN void ptx_bar_arrive(struct named_barrier at)
 {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(at.id), "r"(at.threads) : "memory");
 }
 
 /* Shared memory written by this thread's ordinary stores becomes visible to the asynchronous proxy

@@ -226,7 +226,7 @@ PTX_FN void attention_store(const CUtensorMap *to, const float (&o)[shape::dim /
     uint32_t box = shared + shape::o_offset + group * shape::group_bytes;
     if (shape::own_o && thread == 0)
         ptx_bulk_wait_read<0>();
-    ptx_bar_sync(1 + group, 128);
+    ptx_bar_sync(named_warpgroup(group));
 #pragma unroll
     for (int j = 0; j < shape::dim / 16; j++) {
         const float *d = o + j * 8;
@@ -236,7 +236,7 @@ PTX_FN void attention_store(const CUtensorMap *to, const float (&o)[shape::dim /
                         ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
     }
     ptx_fence_async_shared();
-    ptx_bar_sync(1 + group, 128);
+    ptx_bar_sync(named_warpgroup(group));
     if (thread == 0) {
 #pragma unroll
         for (int p = 0; p < shape::panels; p++)

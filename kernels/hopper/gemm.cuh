@@ -908,10 +908,10 @@ PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
                                       shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
             gemm_fill_box<shape, tight>(box, &sum[m][n * 32]);
             ptx_fence_async_shared();
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
             if (thread == 0) {
                 ptx_tma_store_3d(map_c, box, place->x + n * 64, row0 + m * 64, place->z);
                 ptx_bulk_commit();
@@ -952,11 +952,11 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
     uint32_t at =
         shared + shape::c_offset + shape::c_boxes * shape::box_bytes + threadIdx.x % 128 * 16;
     if (i > 0 && half == 0)
-        ptx_bar_arrive(4, 256);
+        ptx_bar_arrive(named_sums_taken());
     if (i > 0 && half == 1)
-        ptx_bar_sync(4, 256);
+        ptx_bar_sync(named_sums_taken());
     if (half == 0)
-        ptx_bar_sync(3, 256);
+        ptx_bar_sync(named_sums_given());
 #pragma unroll
     for (int j = 0; j < shape::tile_n / 8; j++) {
         float *d = &sum[0][j * 4];
@@ -971,7 +971,7 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
         }
     }
     if (half == 1)
-        ptx_bar_arrive(3, 256);
+        ptx_bar_arrive(named_sums_given());
 }
 
 /* Where each CTA of the cluster has multiplied half of K: its second consumer gives its sums to the

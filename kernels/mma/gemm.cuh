@@ -253,6 +253,7 @@ struct mma_shape {
     }
 
     static_assert(tile_k == 32 || tile_k == 64, "rows of 64 or 128 bytes");
+    static_assert(warps % 4 == 0 && warps / 4 <= NAMED_WARPGROUPS, "each has a barrier");
     static_assert(columns % 64 == 0 && tile_m % 64 == 0, "boxes of B are 64 columns wide");
     static_assert(!halved || tile_n % 128 == 0, "and so are halves");
     static_assert(ctas * (shared_bytes + 1024) <= 100 * 1024, "what an SM of sm_86 has");
@@ -471,7 +472,8 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
             if (tile_source::waits && !left) {
                 if (thread == 0)
                     source->before(i, &tile, slice++);
-                ptx_bar_sync(3, shape::producers * 32); /* what it has acquired, all copy */
+                /* what it has acquired, all copy */
+                ptx_bar_sync(named_producers(shape::producers));
                 left = op->stages_of_slice;
             }
             const bool checked = !whole || first + shape::tile_k > a->columns;
@@ -807,7 +809,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
             mma_store<shape>(c, &place, end, sum, threadIdx.x / 32);
         }
         if (tile_source::announces)
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
         if (threadIdx.x % 128 == 0)
             source->after(i, &tile, half);
     }

@@ -71,7 +71,7 @@ GEMM_MEMBER void reduce_source<op, sums>::cut(uint32_t i,
             *(uint4 *)(to + j * CUT_RUN + CUT_RUN / 2) =
                 ptx_copy_4(&sum[0][j * FRAGMENT_SUMS + FRAGMENT_SUMS / 2]);
         }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),

@@ -15,7 +15,7 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
                                                    uint32_t row, uint32_t half) const
 {
     joint_send<op, shape::number>(plan, launch, w, sum, joint_rows{row}, reduce_lane<op>());
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),

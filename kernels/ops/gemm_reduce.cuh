@@ -799,7 +799,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
     /* The consumer's other warps may still add the tile before the last one, of this place. (Where
      * K has many stages the ring keeps them together, where it has few it does not.) */
     if (op::gathers && kind == REDUCE_PASSED && i > 0)
-        ptx_bar_sync(1 + half, 128);
+        ptx_bar_sync(named_warpgroup(half));
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
         joint_round<op, shape::number>(sum, kind >= GEMM_RS_JOINT);
         if (op::tree && kind == GEMM_RS_JOINT) {
@@ -842,7 +842,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
                 to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<shape::number>, sum[m],
                 !straight || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op>());
     }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     if constexpr (op::gathers && shape::tile_n <= PLAN_MOST_JOINT_COLUMNS)

@@ -198,7 +198,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     {
         const struct gemm_rs_plan *p = reduction();
         const uint32_t b_pitch = ((p->k + 127) / 128 + 3) / 4 * 4;
-        ptx_bar_sync(1 + threadIdx.x / 128, 128);
+        ptx_bar_sync(named_warpgroup(threadIdx.x / 128));
         const struct mk_tile *tile = &work(reduce_halves[threadIdx.x / 128].number)->tile;
         const uint32_t first = tile->a_slab * p->shard_rows + tile->row;
         return mma_scales_of_rows((const float *)launch->arguments[MK_SPACE_ARG3] + first,
@@ -242,7 +242,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     {
         if (threadIdx.x % 128 == 0 && !mine->ending)
             mine->ending = gemm_rs_before(reduction(), &mine->cta, &w->tile);
-        ptx_bar_sync(1 + half, 128); /* what it has acquired, all load */
+        ptx_bar_sync(named_warpgroup(half)); /* what it has acquired, all load */
     }
 
     /* One shot: others get what this rank has of the tile, and what they have has come. Added of it
@@ -257,14 +257,14 @@ template <class op> struct reduce_mma_source : mma_op_source {
             joint_round<op, number>(sum, true);
             joint_send<op, number>(plan, launch, w, sum, part);
         });
-        ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
+        ptx_bar_sync(named_warpgroup(half)); /* all have stored what is told of */
         if (threadIdx.x % 128 == 0) {
             const struct gemm_rs_plan *p = reduction();
             gemm_rs_announce(p, &mine->cta, &w->tile, MK_TILE_PARTS / halves);
             if (!mine->ending)
                 mine->ending = gemm_rs_await(p, &mine->cta, &w->tile);
         }
-        ptx_bar_sync(1 + half, 128);
+        ptx_bar_sync(named_warpgroup(half));
         if constexpr (!op::tree)
             as_sent([&](auto sent) {
                 joint_add<op, decltype(sent)::value, false>(plan, launch, w, sum, part);
@@ -322,7 +322,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
         struct reduce_half *mine = &reduce_halves[half];
         const struct reduce_work *w = work(i);
         const struct joint_part part = part_of<shape>();
-        ptx_bar_sync(1 + half, 128); /* the tile is described */
+        ptx_bar_sync(named_warpgroup(half)); /* the tile is described */
         if (w->kind == GEMM_RS_JOINT)
             exchange<shape>(sum, w, mine, half);
         else if (w->kind != GEMM_RS_PARTIAL)

@@ -40,7 +40,7 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
             }
         owner = owner + 1 < gpus ? owner + 1 : 0;
     }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     if (number_of(i + 1) < MK_FRESH(op::tiles(plan))->tiles)
@@ -52,7 +52,7 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
         share_add<sums == MK_FP24 ? 2 : 4>(w, row + m * 64,
                                            outbox(w->number, half) +
                                                fragment_offset<sums>(within + m * 64, w->runs));
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0) /* as if it were the next tile */
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number + 1, half));
 }

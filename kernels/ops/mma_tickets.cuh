@@ -62,7 +62,7 @@ template <class derived> struct mma_ticket_source : mma_op_source {
                 gemm_ticket_shared->of[place] = e;
                 ptx_mbar_arrive(given);
             }
-            ptx_bar_sync(3, MMA_OP_PRODUCERS * 32); /* what it has acquired, all copy */
+            ptx_bar_sync(named_producers(MMA_OP_PRODUCERS)); /* what it has acquired, all copy */
             e = gemm_ticket_shared->of[place];
         }
         static_cast<derived *>(this)->describe(&e, tile);

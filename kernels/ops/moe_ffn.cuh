@@ -160,7 +160,7 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
                 *(float2 *)(to + 8ull * plan->hidden + j * 8) =
                     make_float2(sum[0][j * 4 + 2], sum[0][j * 4 + 3]);
         }
-        ptx_bar_sync(1 + half, 128); /* who tells of them tells of all */
+        ptx_bar_sync(named_warpgroup(half)); /* who tells of them tells of all */
     }
 
     template <class shape>

@@ -13,6 +13,7 @@
 #define PTX_FN static __device__ __forceinline__
 
 #include "kernels/mbar_phase.cuh"
+#include "kernels/named_barriers.cuh"
 
 /* One that is a call of the machine: its type, name and parameters, and the statement. */
 #define PTX_CALL(type, name, parameters, ...)                                                      \
@@ -103,10 +104,10 @@ PTX_FN void ptx_cluster_sync(HOPPER_AT)
     hopper_cluster_arrive(1);
     hopper_cluster_wait();
 }
-PTX_CALL(void, ptx_bar_sync, (uint32_t id, uint32_t threads, HOPPER_AT),
-         hopper_barrier(id, threads, 0));
-PTX_CALL(void, ptx_bar_arrive, (uint32_t id, uint32_t threads, HOPPER_AT),
-         hopper_barrier_arrive(id, threads));
+PTX_CALL(void, ptx_bar_sync, (struct named_barrier at, HOPPER_AT),
+         hopper_barrier(at.id, at.threads, 0));
+PTX_CALL(void, ptx_bar_arrive, (struct named_barrier at, HOPPER_AT),
+         hopper_barrier_arrive(at.id, at.threads));
 PTX_CALL(void, ptx_fence_async_shared, (HOPPER_AT), hopper_fence_async(1, 0));
 PTX_CALL(void, ptx_fence_async, (HOPPER_AT), hopper_fence_async(1, 1));
 
