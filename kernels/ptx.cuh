@@ -471,53 +471,6 @@ PTX_FN uint4 ptx_copy_4(const float *d)
     return v;
 }
 
-/* Boxes of tensors of 2 and of 5 dimensions. */
-PTX_FN void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                            int32_t y)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%3, %4}], [%2];" ::"r"(dst),
-                 "l"(map), "r"(bar), "r"(x), "r"(y)
-                 : "memory");
-}
-
-PTX_FN void ptx_tma_load_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                            int32_t y, int32_t z, int32_t w, int32_t v)
-{
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(dst),
-                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
-                 : "memory");
-}
-
-/* Adds the part of the box that lies inside the tensor to what is there, element by element, in the
- * tensor's type and in no order. Belongs to this thread's next bulk group. */
-PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z)
-{
-    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, "
-                 "%3, %4}], [%1];" ::"l"(map),
-                 "r"(src), "r"(x), "r"(y), "r"(z)
-                 : "memory");
-}
-
-/* The same for a run of bytes: 16-byte aligned, a multiple of 16. */
-PTX_FN void ptx_bulk_add_bf16(void *dst, uint32_t src, uint32_t bytes)
-{
-    asm volatile(
-        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.bf16 [%0], [%1], %2;" ::"l"(
-            dst),
-        "r"(src), "r"(bytes)
-        : "memory");
-}
-
-PTX_FN void ptx_bulk_add_f32(void *dst, uint32_t src, uint32_t bytes)
-{
-    asm volatile(
-        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(dst),
-        "r"(src), "r"(bytes)
-        : "memory");
-}
-
 /* Closes this thread's current bulk group. */
 PTX_FN void ptx_bulk_commit(void)
 {
@@ -660,16 +613,6 @@ PTX_FN void ptx_store_shared_4(uint32_t dst, uint4 v)
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(v.x), "r"(v.y),
                  "r"(v.z), "r"(v.w)
                  : "memory");
-}
-
-/* The same with each matrix transposed: register m holds two neighbours of column l / 4. */
-PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2,
-                                       uint32_t r3)
-{
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst),
-        "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-        : "memory");
 }
 
 /* The way back, and back transposed (9.7.14.5.15). */

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/hopper/wgmma.cuh"
 #include "tests/helpers/conform_80.cuh"
+#include "tests/helpers/conform_ptx.cuh"
 
 struct place {
     int32_t x, y, z, w, v;

@@ -5,6 +5,7 @@
 #include "kernels/attention_source.cuh"
 #include "kernels/pipeline.cuh"
 #include "kernels/hopper/wgmma.cuh"
+#include "kernels/warp_roles.cuh"
 
 /* A run of keys: of the maps, box 64 x shape::keys. */
 struct attention_keys : attention_keys_of<CUtensorMap> {

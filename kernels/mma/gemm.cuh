@@ -38,6 +38,7 @@
 #include "kernels/half.cuh"
 #include "kernels/mma/quad.cuh"
 #include "kernels/mma/ring.cuh"
+#include "kernels/warp_roles.cuh"
 
 #define MMA_MEMBER __device__ __forceinline__
 
@@ -76,6 +77,10 @@ struct mma_operands;
 struct mma_source {
     /* Warps behind the producer, who call `auxiliary_warp`. */
     static constexpr int auxiliary_warps = 0;
+
+    /* As kernels/hopper/gemm.cuh has them, for mma_roles. */
+    static constexpr struct warp_meeting producer_at = {}, consumer_at[2] = {};
+    static constexpr struct warp_role chosen_roles[2] = {};
 
     /* Somebody is told by `after`, for which all threads have stored then; and `before` is called,
      * as there is something to wait for. */
@@ -815,6 +820,27 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
     }
 }
 
+/* Which warp does what, where it waits and at what it arrives. bulk: tiles come by TMA. */
+template <class shape, class tile_source, bool bulk> struct mma_roles {
+    static constexpr uint32_t consumers = shape::warps, producers = shape::producers,
+                              free = tile_source::auxiliary_warps, full = MBAR_SET(MBAR_FULL),
+                              empty = MBAR_SET(MBAR_EMPTY);
+
+    /* role, first warp, warps, {waits for, one thread arrives at, one of each warp, each lane} */
+    static constexpr struct warp_table table = {{
+        {ENGINE_CONSUMER, 0, 4, 0, warp_also({full, 0, empty}, tile_source::consumer_at[0])},
+        {ENGINE_CONSUMER, 4, consumers - 4, 0,
+         warp_also({full, 0, empty}, tile_source::consumer_at[1])},
+        {ENGINE_PRODUCER, consumers, producers, 0,
+         warp_also({empty, bulk ? full : 0, 0, bulk ? 0 : full}, tile_source::producer_at)},
+        {ENGINE_FREE, consumers + producers, free},
+        tile_source::chosen_roles[0],
+        tile_source::chosen_roles[1],
+    }};
+    static_assert(table.covers(consumers + producers + free) && (table.meets() || consumers == 4),
+                  "each warp has a role, and who waits is waited for");
+};
+
 template <class shape, class tile_source>
 constexpr uint32_t mma_threads = (shape::warps + shape::producers + tile_source::auxiliary_warps) *
                                  32;
@@ -830,18 +856,25 @@ PTX_FN void mma_compute(const struct mma_operands *op, tile_source *source, uint
     const uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u, producer = shape::warps * 32;
     const bool bulk = mma_bulk<shape, tile_source>(op);
     if (threadIdx.x == 0) {
-        ring_init<shape::stages>(shared + shape::barriers_offset, bulk ? 1 : shape::producers * 32,
-                                 shape::warps);
+        ring_init<shape::stages>(
+            shared + shape::barriers_offset,
+            bulk ? warp_arrivals<mma_roles<shape, tile_source, true>, MBAR_FULL>()
+                 : warp_arrivals<mma_roles<shape, tile_source, false>, MBAR_FULL>(),
+            warp_arrivals<mma_roles<shape, tile_source, false>, MBAR_EMPTY>());
         if (bulk)
             ptx_mbar_init_fence();
     }
     __syncthreads();
     /* The shuffle tells the compiler that it is the same in all lanes. */
     const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-    if (warp < shape::warps)
+    switch (warp_role_of<mma_roles<shape, tile_source, false>>(warp)) {
+    case ENGINE_CONSUMER:
         mma_consume<shape>(op, source, shared, warp);
-    else if (warp < shape::warps + shape::producers)
+        break;
+    case ENGINE_PRODUCER:
         mma_produce_as_built<shape>(op, source, shared, threadIdx.x - producer, bulk);
-    else
+        break;
+    default: /* ENGINE_FREE */
         source->auxiliary_warp(warp - shape::warps - shape::producers);
+    }
 }

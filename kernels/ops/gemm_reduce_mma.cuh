@@ -62,6 +62,17 @@ PTX_SHARED(struct reduce_half, reduce_halves, 2);
 template <class op> struct reduce_mma_source : mma_op_source {
     static constexpr bool announces = true, tree = op::tree, scaled = op::scaled,
                           by_columns = op::by_columns;
+    static constexpr struct warp_meeting producer_at = {MBAR_SET(MBAR_WORK)},
+                                         consumer_at[2] = {reduce_consumer_at[0],
+                                                           reduce_consumer_at[1]};
+    static constexpr struct warp_role chosen_roles[2] = {
+        reduce_describer_role,
+        {ENGINE_SENDER,
+         WARP_CHOSEN,
+         1,
+         0,
+         {MBAR_SET(MBAR_STORED) | MBAR_SET(MBAR_STORED_SECOND),
+          MBAR_SET(MBAR_SENT) | MBAR_SET(MBAR_SENT_SECOND)}}};
     template <int number>
     static constexpr int loads = number == MK_FP24 ? 1 : 2; /* of others' sums, under way */
 
@@ -396,28 +407,36 @@ template <class op> struct reduce_mma_source : mma_op_source {
         }
     }
 
+    MMA_MEMBER enum reduce_role role_of(uint32_t warp, uint32_t senders) const
+    {
+        return !pushes() ? REDUCE_NOTHING : warp < senders ? REDUCE_SENDS : REDUCE_MOVES;
+    }
+
     MMA_MEMBER void auxiliary_warp(uint32_t warp) const
     {
         const struct mk_role_split *split = &launch->split;
         const uint32_t senders = MK_MMA_AUXILIARY_WARPS - mk_role_coresident(split, MK_INTRA_COMM);
         struct mk_cta cta;
-        if (!pushes())
-            return;
-        if (warp >= senders) {
+        switch (role_of(warp, senders)) {
+        case REDUCE_MOVES:
             cta_begin(&cta, launch,
                       gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - senders, blockIdx.x), 32);
             cta.pace = reduction()->pace;
             op::intra_comm(plan, &cta);
             cta_end(&cta);
-            return;
+            break;
+        case REDUCE_SENDS:
+            if (warp) /* of senders the first alone has a track */
+                cta_identify(&cta, launch, blockIdx.x, 32);
+            else
+                cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
+            push_tiles(&cta, warp, senders);
+            if (!warp)
+                cta_end(&cta);
+            break;
+        default: /* REDUCE_NOTHING */
+            break;
         }
-        if (warp) /* of senders the first alone has a track */
-            cta_identify(&cta, launch, blockIdx.x, 32);
-        else
-            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-        push_tiles(&cta, warp, senders);
-        if (!warp)
-            cta_end(&cta);
     }
 };
 
@@ -461,6 +480,7 @@ template <class roles> struct reduce_on_mma {
                                    const struct mma_operands *operands, const matrices *m,
                                    uint8_t *memory)
     {
+        typedef mma_roles<shape, source, false> of_warps;
         source tiles;
         tiles.plan = p;
         tiles.launch = launch;
@@ -472,10 +492,17 @@ template <class roles> struct reduce_on_mma {
             struct reduce_half *mine = &reduce_halves[threadIdx.x / 128];
             mine->ending = 0;
             mine->at = {};
-            ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored), 1, 1);
+            const bool second = threadIdx.x >= 128;
+            ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored),
+                                    second ? of_warps::table.arrivals(MBAR_STORED_SECOND)
+                                           : of_warps::table.arrivals(MBAR_STORED),
+                                    second ? of_warps::table.arrivals(MBAR_SENT_SECOND)
+                                           : of_warps::table.arrivals(MBAR_SENT));
         }
         if (threadIdx.x == 0) {
-            ring_init<REDUCE_WORKS>(ptx_shared(reduce_works->ring), 1, tiles.halves);
+            ring_init<REDUCE_WORKS>(ptx_shared(reduce_works->ring),
+                                    warp_arrivals<of_warps, MBAR_WORK>(),
+                                    warp_arrivals<of_warps, MBAR_WORK_READ>());
             cta_begin(&reduce_halves[0].cta, launch, blockIdx.x, 1);
         } else if (threadIdx.x == 128)
             cta_identify(&reduce_halves[1].cta, launch, blockIdx.x, 1);

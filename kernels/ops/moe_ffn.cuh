@@ -246,7 +246,7 @@ PTX_FN void moe_ffn_block(const struct moe_ffn_plan *plan, const struct gpu_laun
     source->columns = 0;
     if (threadIdx.x == 0) {
         moe_ffn_untold[0].count = moe_ffn_untold[1].count = 0;
-        gemm_tickets_open(tile_source::gathers);
+        gemm_tickets_open<tile_source>();
     }
     if (threadIdx.x == 128)
         tile_track_open(moe_ffn_track, launch);
