@@ -11,19 +11,25 @@
 #include "kernels/ops/gemm_track.cuh"
 #include "kernels/ops/tickets.cuh"
 
-/* One thread, before the block's first barrier. gathers: the source's. */
-PTX_FN void gemm_tickets_open(bool gathers)
+/* One thread, before the block's first barrier. */
+template <class tile_source> PTX_FN void gemm_tickets_open(void)
 {
+    typedef gemm_roles<false, tile_source> roles;
     for (uint32_t i = 0; i < GEMM_TICKETS; i++) {
-        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[i]), 1);
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[i]),
+                      warp_arrivals<roles, MBAR_TICKET>());
         ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[i]),
-                      8 + (gathers ? GEMM_GATHER_WARPS : 0)); /* consumer warps, and others */
+                      warp_arrivals<roles, MBAR_TICKET_READ>());
     }
 }
 
 /* `derived` has: bool take(struct mk_tile_entry *), the producer's alone: the next tile, or false.
  */
 template <class derived> struct ticket_source : tracked_source {
+    static constexpr struct warp_meeting producer_at = ticket_producer_at,
+                                         gatherer_at = ticket_reader_at,
+                                         consumer_at[2] = {ticket_reader_at, ticket_reader_at};
+
     const struct gemm_operands *operands;
     const struct gemm_a *map_a;
     uint32_t tile_m, tile_n, columns; /* columns: tiles across C */
@@ -32,13 +38,14 @@ template <class derived> struct ticket_source : tracked_source {
     GEMM_MEMBER bool offered(uint32_t i) const
     {
         uint32_t given = ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]);
-        return __all_sync(0xffffffff, ptx_mbar_test(given, i / GEMM_TICKETS & 1));
+        return __all_sync(0xffffffff, ptx_mbar_test(given, mbar_phase_of_ring<GEMM_TICKETS>(i)));
     }
 
     /* Of tile i: the producer fills its place, another warp reads and frees it. */
     GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile)
     {
-        uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        uint32_t place = i % GEMM_TICKETS;
+        struct mbar_phase lap = mbar_phase_of_ring<GEMM_TICKETS>(i);
         uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
                  taken = ptx_shared(&gemm_ticket_shared->taken[place]);
         struct mk_tile_entry e = {0, 0, 0, 0};
@@ -46,7 +53,7 @@ template <class derived> struct ticket_source : tracked_source {
             bool any = static_cast<derived *>(this)->take(&e);
             if (!any)
                 e.rows = 0;
-            ptx_mbar_wait(taken, lap ^ 1, operands->limit_ns);
+            ptx_mbar_wait(taken, mbar_phase_before(lap), operands->limit_ns);
             gemm_ticket_shared->of[place] = e;
             ptx_mbar_arrive(given);
         } else {

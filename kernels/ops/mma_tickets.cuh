@@ -5,12 +5,14 @@
 #include "kernels/mma/launch_fp8.cuh"
 #include "kernels/ops/tickets.cuh"
 
-/* All threads, before the block's first barrier. consumers: warps. */
-PTX_FN void mma_tickets_open(uint32_t consumers)
+/* All threads, before the block's first barrier. */
+template <class roles> PTX_FN void mma_tickets_open(void)
 {
     if (threadIdx.x < GEMM_TICKETS) {
-        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[threadIdx.x]), 1);
-        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[threadIdx.x]), consumers);
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[threadIdx.x]),
+                      warp_arrivals<roles, MBAR_TICKET>());
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[threadIdx.x]),
+                      warp_arrivals<roles, MBAR_TICKET_READ>());
     }
 }
 
@@ -21,6 +23,8 @@ template <class derived> struct mma_ticket_source : mma_op_source {
     static constexpr int auxiliary_warps = 0;
     static constexpr bool gathers = true;
     static constexpr uint32_t passes = 1; /* over all of K, of each tile */
+    static constexpr struct warp_meeting producer_at = ticket_producer_at,
+                                         consumer_at[2] = {ticket_reader_at, ticket_reader_at};
 
     const struct mma_operands *operands;
     const struct mma_matrix *rows_of_a;
@@ -38,12 +42,13 @@ template <class derived> struct mma_ticket_source : mma_op_source {
         tile_m = shape::tile_m;
         tile_n = shape::tile_n * derived::passes;
         columns = across;
-        mma_tickets_open(shape::warps);
+        mma_tickets_open<mma_roles<shape, derived, false>>();
     }
 
     MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile)
     {
-        const uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        const uint32_t place = i % GEMM_TICKETS;
+        const struct mbar_phase lap = mbar_phase_of_ring<GEMM_TICKETS>(i);
         const uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
                        taken = ptx_shared(&gemm_ticket_shared->taken[place]);
         struct mk_tile_entry e = {0, 0, 0, 0};
@@ -57,11 +62,11 @@ template <class derived> struct mma_ticket_source : mma_op_source {
             if (threadIdx.x == producer) {
                 if (!static_cast<derived *>(this)->take(&e))
                     e.rows = 0;
-                ring_wait(taken, lap ^ 1, operands->limit_ns);
+                ring_wait(taken, mbar_phase_before(lap), operands->limit_ns);
                 gemm_ticket_shared->of[place] = e;
                 ptx_mbar_arrive(given);
             }
-            ptx_bar_sync(3, MMA_OP_PRODUCERS * 32); /* what it has acquired, all copy */
+            ptx_bar_sync(named_producers(MMA_OP_PRODUCERS)); /* what it has acquired, all copy */
             e = gemm_ticket_shared->of[place];
         }
         static_cast<derived *>(this)->describe(&e, tile);

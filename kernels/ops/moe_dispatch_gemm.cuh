@@ -44,7 +44,7 @@ moe_dispatch_gemm_block(const struct moe_dispatch_gemm_plan *plan, const struct 
     source->tile_n = shape::tile_n;
     source->columns = plan->col_tiles;
     if (threadIdx.x == 0)
-        gemm_tickets_open(tile_source::gathers);
+        gemm_tickets_open<tile_source>();
     source->open_track();
     gemm_compute<shape>(operands, source, memory);
     source->close_track();

@@ -160,7 +160,7 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
                 *(float2 *)(to + 8ull * plan->hidden + j * 8) =
                     make_float2(sum[0][j * 4 + 2], sum[0][j * 4 + 3]);
         }
-        ptx_bar_sync(1 + half, 128); /* who tells of them tells of all */
+        ptx_bar_sync(named_warpgroup(half)); /* who tells of them tells of all */
     }
 
     template <class shape>
@@ -197,7 +197,7 @@ template <class derived> struct moe_ffn_source : moe_source<derived> {
     {
         if (derived::thread() % 128 == 0 &&
             !ptx_mbar_test(ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]),
-                           i / GEMM_TICKETS & 1))
+                           mbar_phase_of_ring<GEMM_TICKETS>(i)))
             tell();
         __syncwarp();
     }
@@ -246,7 +246,7 @@ PTX_FN void moe_ffn_block(const struct moe_ffn_plan *plan, const struct gpu_laun
     source->columns = 0;
     if (threadIdx.x == 0) {
         moe_ffn_untold[0].count = moe_ffn_untold[1].count = 0;
-        gemm_tickets_open(tile_source::gathers);
+        gemm_tickets_open<tile_source>();
     }
     if (threadIdx.x == 128)
         tile_track_open(moe_ffn_track, launch);

@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(GEMM_THREADS, 1)
     source.columns = columns;
     source.table = table;
     if (threadIdx.x == 0)
-        gemm_tickets_open(false);
+        gemm_tickets_open<struct grouped_source>();
     gemm_compute<shape>(&op, &source, memory);
 }
 
