@@ -22,6 +22,12 @@
  *       Whether a tile's columns may be two runs, and a thread then has sums of both.
  *   one_producer, consumers_scale
  *       One thread loads. Consumers load scales of A themselves.
+ *   built<shape, scaled>, threads<shape, tile_source>, compute<shape>(operands, source, memory)
+ *       Of a kernel: its shape, which may be of either layout of B; the threads of a block; and what
+ *       all of them call.
+ *   gathered(rows_view), fresh(parameter), begin_copies(cta, launch, memory)
+ *       The A of a source that gathers; a kernel parameter, again; and how a block begins that
+ *       copies and does not compute.
  *
  * and of a shape: tile_m, tile_n, cluster (CTAs that share a tile), k_bytes (of a row of A, in a
  * stage), blocks and sums (a consumer thread has `blocks` times `sums` sums), element (of C),

@@ -25,6 +25,12 @@ struct gemm_engine {
     template <class shape, class tile_source>
     static constexpr bool gates = tile_source::gates && (shape::half || shape::tile_n > 128);
 
+    /* What derives from it is not kept from tile to tile: consumers have no registers for it. */
+    template <class type> static ENGINE_MEMBER const type *fresh(const type *of)
+    {
+        return MK_FRESH(of);
+    }
+
     /* The shape that a kernel of tiles by tickets is built for, and the threads of its block. */
     template <class shape, bool scaled> using built = typename shape::any_layout;
     template <class shape, class tile_source> static constexpr uint32_t threads = GEMM_THREADS;

@@ -39,10 +39,10 @@ struct moe_dispatch_gemm_source : base<moe_dispatch_gemm_source<engine, scaled_,
     ENGINE_MEMBER struct engine_scales scales(uint32_t, const struct mk_tile *tile,
                                               uint32_t row) const
     {
-        const struct moe_dispatch_gemm_plan *p = MK_FRESH(plan);
+        const struct moe_dispatch_gemm_plan *p = engine::fresh(plan);
         const uint32_t blocks = (p->hidden + 127) / 128, pitch = (blocks + 3) / 4 * 4,
                        down = (p->inner + 127) / 128;
-        const float *b = (const float *)MK_FRESH(this->launch)->arguments[MK_SPACE_ARG5];
+        const float *b = (const float *)engine::fresh(this->launch)->arguments[MK_SPACE_ARG5];
         return {nullptr,
                 b + ((uint64_t)tile->slab * down + tile->col / 128) * pitch,
                 0,

@@ -146,8 +146,8 @@ template <class engine, class derived> struct moe_ffn_tiles : moe_taking<engine,
 
     ENGINE_MEMBER struct engine_scales scales(uint32_t, const struct mk_tile *tile, uint32_t) const
     {
-        const struct moe_ffn_plan *p = MK_FRESH(plan);
-        const struct gpu_launch *l = MK_FRESH(launch);
+        const struct moe_ffn_plan *p = engine::fresh(plan);
+        const struct gpu_launch *l = engine::fresh(launch);
         const bool up = tile->stage == MOE_FFN_UP;
         const uint32_t blocks = ((up ? p->hidden : p->inner) + 127) / 128,
                        pitch = (blocks + 3) / 4 * 4,
