@@ -41,6 +41,7 @@
 #include "kernels/hopper/gemm_gather.cuh"
 #include "kernels/pipeline.cuh"
 #include "kernels/hopper/wgmma.cuh"
+#include "kernels/warp_roles.cuh"
 
 enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 };
 
@@ -101,6 +102,12 @@ struct gemm_source : engine_source<struct gemm_operands, CUtensorMap> {
     /* Of e4m3: sets of raw sums, of 64 columns, that a consumer has. With two the warpgroup's own products run while it promotes
      * (gemm_promote.cuh); with one there is room beside 128 final sums for what a source adds. */
     template <class shape> static constexpr int raw_sets = 2;
+
+    /* Beside what the engine's warps do at its own mbarriers (gemm_roles): what they do at the
+     * source's, each consumer warpgroup too; and roles of auxiliary warps that a launch's plan
+     * chooses. */
+    static constexpr struct warp_meeting producer_at = {}, gatherer_at = {}, consumer_at[2] = {};
+    static constexpr struct warp_role chosen_roles[2] = {};
 
     /* What blocks without tiles do as warps beside the engine do stands in a kernel once, and the producer is that of kernels of several
      * shapes, of one too. Whether the calling block has tiles: of one that has none all threads call auxiliary_warp, with a
@@ -524,7 +531,7 @@ template <class shape, class tile_source>
 PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t rank)
 {
-    struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
+    struct gemm_ring ring = {shared, shape::barriers(shared), {}};
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     constexpr bool blocks = shape::products == GEMM_E4M3_BLOCKS;
@@ -631,7 +638,7 @@ template <class shapes, class tile_source>
 PTX_FN void gemm_produce_several(const struct gemm_operands *op, tile_source *source,
                                  uint32_t shared, uint32_t rank)
 {
-    struct gemm_ring ring = {shared, 0, {0, 0}};
+    struct gemm_ring ring = {shared, 0, {}};
     struct mk_tile tile;
     uint32_t i, first = 0; /* stages of a tile that the ring has */
     const bool begins = source->first(&tile);
@@ -766,10 +773,10 @@ PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
                                       shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
             gemm_fill_box<shape, tight>(box, &sum[m][n * 32]);
             ptx_fence_async_shared();
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
             if (thread == 0) {
                 ptx_tma_store_3d(map_c, box, place->x + n * 64, row0 + m * 64, place->z);
                 ptx_bulk_commit();
@@ -810,11 +817,11 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
     uint32_t at =
         shared + shape::c_offset + shape::c_boxes * shape::box_bytes + threadIdx.x % 128 * 16;
     if (i > 0 && half == 0)
-        ptx_bar_arrive(4, 256);
+        ptx_bar_arrive(named_sums_taken());
     if (i > 0 && half == 1)
-        ptx_bar_sync(4, 256);
+        ptx_bar_sync(named_sums_taken());
     if (half == 0)
-        ptx_bar_sync(3, 256);
+        ptx_bar_sync(named_sums_given());
 #pragma unroll
     for (int j = 0; j < shape::tile_n / 8; j++) {
         float *d = &sum[0][j * 4];
@@ -829,7 +836,7 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
         }
     }
     if (half == 1)
-        ptx_bar_arrive(3, 256);
+        ptx_bar_arrive(named_sums_given());
 }
 
 /* Where each CTA of the cluster has multiplied half of K: its second consumer gives its sums to the
@@ -847,9 +854,9 @@ PTX_FN void gemm_give(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
             ptx_mbar_expect(given, shape::tile_n * 256);
         if (i > 0 && threadIdx.x % 32 == 0) /* its lanes have read what came before */
             ptx_mbar_arrive_at_release(taken, 1 - rank);
-        ptx_mbar_wait(given, i & 1, limit_ns);
+        ptx_mbar_wait(given, mbar_phase_of(i), limit_ns);
     } else if (i > 0) {
-        ptx_mbar_wait(taken, (i & 1) ^ 1, limit_ns);
+        ptx_mbar_wait(taken, mbar_phase_before(mbar_phase_of(i)), limit_ns);
     }
 #pragma unroll
     for (int j = 0; j < shape::tile_n / 8; j++) {
@@ -949,7 +956,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
                          uint32_t half, uint32_t rank)
 {
     float sum[shape::blocks][shape::tile_n / 2];
-    struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
+    struct gemm_ring ring = {shared, shape::barriers(shared), {}};
     struct mk_tile tile;
     uint32_t boxes = 0, i;
     const auto own_half = [&] { return gemm_half<shape, tile_source>(half); };
@@ -1001,14 +1008,63 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     }
 }
 
-/* A warp that the engine leaves free. */
-template <class shape, class tile_source>
-PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uint32_t shared)
+/* Which warp does what, where it waits and at what it arrives. Of a cluster each consumer warp arrives
+ * at EMPTY of all CTAs that fill its stages, and at TAKEN of the other CTA; and so do the other's
+ * here. splits: the shape's. */
+template <bool splits, class tile_source> struct gemm_roles {
+    static constexpr uint32_t few = tile_source::producer_registers,
+                              many = tile_source::consumer_registers, full = MBAR_SET(MBAR_FULL),
+                              empty = MBAR_SET(MBAR_EMPTY),
+                              given = splits ? MBAR_SET(MBAR_GIVEN) : 0,
+                              taken = splits ? MBAR_SET(MBAR_TAKEN) : 0;
+    static constexpr bool gathers = tile_source::gathers;
+
+    /* role, first warp, warps, registers, {waits for, one thread arrives at, one of each warp} */
+    static constexpr struct warp_table table = {{
+        {ENGINE_PRODUCER, 0, 1, few, warp_also({empty, full}, tile_source::producer_at)},
+        {ENGINE_GATHERER, 1, gathers ? GEMM_GATHER_WARPS : 0, few,
+         warp_also({empty, 0, full}, tile_source::gatherer_at)},
+        {ENGINE_FREE, 1, gathers ? 0 : 3, few},
+        {ENGINE_CONSUMER, 4, 4, many,
+         warp_also({full | given, given, empty | taken}, tile_source::consumer_at[0])},
+        {ENGINE_CONSUMER, 8, 4, many,
+         warp_also({full | taken, 0, empty}, tile_source::consumer_at[1])},
+        tile_source::chosen_roles[0],
+        tile_source::chosen_roles[1],
+    }};
+    static_assert(table.covers(GEMM_THREADS / 32) && table.meets(),
+                  "each warp has a role, and who waits is waited for");
+    static_assert(table.shares(GEMM_LAUNCH_REGISTERS),
+                  "more than there are: setmaxnreg.inc would wait for ever");
+    static_assert(!tile_source::goes_on ||
+                      (few < GEMM_LAUNCH_REGISTERS && many > GEMM_LAUNCH_REGISTERS),
+                  "each takes what the other gives");
+};
+
+/* The warpgroup of warps that do not multiply; of a block without tiles, all. */
+template <class shapes, class tile_source>
+PTX_FN void gemm_beside(const struct gemm_operands *op, tile_source *source, uint32_t shared,
+                        uint32_t rank, enum engine_role role)
 {
-    if constexpr (tile_source::gathers)
-        gemm_gather<shape>(op, source, shared);
-    else
+    if (tile_source::producer_registers < GEMM_LAUNCH_REGISTERS)
+        ptx_registers_dec<tile_source::producer_registers>();
+    switch (role) {
+    case ENGINE_PRODUCER:
+        if (ptx_elect()) {
+            if constexpr (tile_source::shared_code)
+                gemm_produce_several<shapes>(op, source, shared, rank);
+            else
+                gemm_produce<shapes>(op, source, shared, rank);
+        }
+        break;
+    case ENGINE_GATHERER:
+        if constexpr (tile_source::gathers)
+            gemm_gather<shapes>(op, source, shared);
+        break;
+    default: /* ENGINE_FREE */
         source->auxiliary_warp(threadIdx.x / 32 - 1);
+    }
+    __syncwarp();
 }
 
 /*
@@ -1020,13 +1076,6 @@ PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uin
 template <class shapes, class tile_source>
 PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, uint8_t *memory)
 {
-    constexpr int producer_registers = tile_source::producer_registers,
-                  consumer_registers = tile_source::consumer_registers;
-    static_assert(!tile_source::goes_on || (producer_registers < GEMM_LAUNCH_REGISTERS &&
-                                            consumer_registers > GEMM_LAUNCH_REGISTERS),
-                  "each takes what the other gives");
-    static_assert(producer_registers + 2 * consumer_registers <= 3 * GEMM_LAUNCH_REGISTERS,
-                  "more than there are: setmaxnreg.inc would wait for ever");
     const bool computes = source->computes();
     uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
     uint32_t rank = 0;
@@ -1038,13 +1087,14 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
             ptx_tensormap_prefetch(&op->b);
             ptx_tensormap_prefetch(&op->c);
             gemm_leave_rest<shape>(op, shared);
+            typedef gemm_roles<shape::splits, tile_source> roles;
             if constexpr (shape::splits) {
-                ptx_mbar_init(shared + shape::given_offset, 1);
-                ptx_mbar_init(shared + shape::taken_offset, 4);
+                ptx_mbar_init(shared + shape::given_offset, warp_arrivals<roles, MBAR_GIVEN>());
+                ptx_mbar_init(shared + shape::taken_offset, warp_arrivals<roles, MBAR_TAKEN>());
             }
             pipeline_init<shape::stages>(shape::barriers(shared),
-                                         8 * shape::sharers, /* consumer warps */
-                                         tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);
+                                         warp_arrivals<roles, MBAR_EMPTY>() * shape::sharers,
+                                         warp_arrivals<roles, MBAR_FULL>());
         }
         if (shape::cluster == 1)
             __syncthreads();
@@ -1053,30 +1103,12 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
     });
 
     /* The shuffle tells the compiler that it is the same in all lanes. */
-    uint32_t warpgroup = computes ? __shfl_sync(0xffffffff, threadIdx.x / 128, 0) : 0;
-    if (warpgroup == 0) {
-        if (producer_registers < GEMM_LAUNCH_REGISTERS)
-            ptx_registers_dec<producer_registers>();
-        if constexpr (tile_source::shared_code) {
-            if (computes && threadIdx.x < 32) {
-                if (ptx_elect())
-                    gemm_produce_several<shapes>(op, source, shared, rank);
-            } else {
-                gemm_assist<shapes>(op, source, shared);
-            }
-        } else if (threadIdx.x < 32 && ptx_elect()) {
-            gemm_produce<shapes>(op, source, shared, rank);
-        } else if (threadIdx.x >= 32) {
-            gemm_assist<shapes>(op, source, shared);
-        }
-        __syncwarp();
-        if (tile_source::goes_on && computes) {
-            __syncthreads(); /* consumers have taken theirs, and given them back */
-            ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();
-        }
-    } else {
-        if (consumer_registers > GEMM_LAUNCH_REGISTERS)
-            ptx_registers_inc<consumer_registers>();
+    const uint32_t warpgroup = computes ? __shfl_sync(0xffffffff, threadIdx.x / 128, 0) : 0;
+    typedef gemm_roles<false, tile_source> roles;
+    switch (warp_role_of<roles>(warpgroup * 4)) { /* by warpgroups, who share out registers */
+    case ENGINE_CONSUMER:
+        if (tile_source::consumer_registers > GEMM_LAUNCH_REGISTERS)
+            ptx_registers_inc<tile_source::consumer_registers>();
         shapes::choose(op->shape, [&](auto shape) {
             gemm_consume<decltype(shape)>(op, source, shared, warpgroup - 1, rank);
         });
@@ -1084,6 +1116,14 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
             __syncwarp();
             ptx_registers_dec<GEMM_LAUNCH_REGISTERS>();
             __syncthreads();
+        }
+        break;
+    default:
+        gemm_beside<shapes>(op, source, shared, rank,
+                            computes ? warp_role_of<roles>(threadIdx.x / 32) : ENGINE_FREE);
+        if (tile_source::goes_on && computes) {
+            __syncthreads(); /* consumers have taken theirs, and given them back */
+            ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();
         }
     }
     /* A CTA's shared memory must outlive what its neighbour still sends there. */

@@ -38,6 +38,7 @@
 #include "kernels/half.cuh"
 #include "kernels/mma/quad.cuh"
 #include "kernels/mma/ring.cuh"
+#include "kernels/warp_roles.cuh"
 
 /* A matrix of bf16 or fp16 in memory: slabs of rows, each row's elements one after the other. Pitches in
  * bytes, multiples of 16 as the base is. `map` is for TMA loads of tiles. */
@@ -53,6 +54,10 @@ struct mma_matrix {
 struct mma_source : engine_source<struct mma_operands, struct mma_matrix> {
     /* Warps behind the producer, who call `auxiliary_warp`. */
     static constexpr int auxiliary_warps = 0;
+
+    /* As kernels/hopper/gemm.cuh has them, for mma_roles. */
+    static constexpr struct warp_meeting producer_at = {}, consumer_at[2] = {};
+    static constexpr struct warp_role chosen_roles[2] = {};
 
     /* Somebody is told by `after`, for which all threads have stored then; and `before` is called,
      * as there is something to wait for. */
@@ -125,6 +130,7 @@ struct mma_shape {
     }
 
     static_assert(tile_k == 32 || tile_k == 64, "rows of 64 or 128 bytes");
+    static_assert(warps % 4 == 0 && warps / 4 <= NAMED_WARPGROUPS, "each has a barrier");
     static_assert(columns % 64 == 0 && tile_m % 64 == 0, "boxes of B are 64 columns wide");
     static_assert(!halved || tile_n % 128 == 0, "and so are halves");
     static_assert(ctas * (shared_bytes + 1024) <= 100 * 1024, "what an SM of sm_86 has");
@@ -315,7 +321,7 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
 {
     const uint32_t barriers = shared + shape::barriers_offset;
     constexpr bool two_runs = tile_source::two_runs || mma_gates<shape, tile_source>;
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     uint32_t i;
     source->open(thread);
@@ -343,7 +349,8 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
             if (tile_source::waits && !left) {
                 if (thread == 0)
                     source->before(i, &tile, slice++);
-                ptx_bar_sync(3, shape::producers * 32); /* what it has acquired, all copy */
+                /* what it has acquired, all copy */
+                ptx_bar_sync(named_producers(shape::producers));
                 left = op->stages_of_slice;
             }
             const bool checked = !whole || first + shape::tile_k > a->columns;
@@ -380,7 +387,7 @@ PTX_FN void mma_produce_bulk(const struct mma_operands *op, tile_source *source,
     constexpr uint32_t run = shape::tile_n / 2;
     const uint32_t barriers = shared + shape::barriers_offset;
     const bool kn = mma_b_kn<shape>(op);
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     uint32_t i;
     source->open(0);
@@ -645,7 +652,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
     float sum[shape::blocks][shape::sums];
     const struct mma_lane lane = mma_lane_of<shape>(warp, mma_b_kn<shape>(op));
     const uint32_t half = warp / 4;
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     for (uint32_t i = 0; source->next(i, &tile); i++) {
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
@@ -679,11 +686,32 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
             mma_store<shape>(c, &place, end, sum, threadIdx.x / 32);
         }
         if (tile_source::announces)
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
         if (threadIdx.x % 128 == 0)
             source->after(i, &tile, half);
     }
 }
+
+/* Which warp does what, where it waits and at what it arrives. bulk: tiles come by TMA. */
+template <class shape, class tile_source, bool bulk> struct mma_roles {
+    static constexpr uint32_t consumers = shape::warps, producers = shape::producers,
+                              free = tile_source::auxiliary_warps, full = MBAR_SET(MBAR_FULL),
+                              empty = MBAR_SET(MBAR_EMPTY);
+
+    /* role, first warp, warps, {waits for, one thread arrives at, one of each warp, each lane} */
+    static constexpr struct warp_table table = {{
+        {ENGINE_CONSUMER, 0, 4, 0, warp_also({full, 0, empty}, tile_source::consumer_at[0])},
+        {ENGINE_CONSUMER, 4, consumers - 4, 0,
+         warp_also({full, 0, empty}, tile_source::consumer_at[1])},
+        {ENGINE_PRODUCER, consumers, producers, 0,
+         warp_also({empty, bulk ? full : 0, 0, bulk ? 0 : full}, tile_source::producer_at)},
+        {ENGINE_FREE, consumers + producers, free},
+        tile_source::chosen_roles[0],
+        tile_source::chosen_roles[1],
+    }};
+    static_assert(table.covers(consumers + producers + free) && (table.meets() || consumers == 4),
+                  "each warp has a role, and who waits is waited for");
+};
 
 template <class shape, class tile_source>
 constexpr uint32_t mma_threads = (shape::warps + shape::producers + tile_source::auxiliary_warps) *
@@ -700,18 +728,25 @@ PTX_FN void mma_compute(const struct mma_operands *op, tile_source *source, uint
     const uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u, producer = shape::warps * 32;
     const bool bulk = mma_bulk<shape, tile_source>(op);
     if (threadIdx.x == 0) {
-        ring_init<shape::stages>(shared + shape::barriers_offset, bulk ? 1 : shape::producers * 32,
-                                 shape::warps);
+        ring_init<shape::stages>(
+            shared + shape::barriers_offset,
+            bulk ? warp_arrivals<mma_roles<shape, tile_source, true>, MBAR_FULL>()
+                 : warp_arrivals<mma_roles<shape, tile_source, false>, MBAR_FULL>(),
+            warp_arrivals<mma_roles<shape, tile_source, false>, MBAR_EMPTY>());
         if (bulk)
             ptx_mbar_init_fence();
     }
     __syncthreads();
     /* The shuffle tells the compiler that it is the same in all lanes. */
     const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-    if (warp < shape::warps)
+    switch (warp_role_of<mma_roles<shape, tile_source, false>>(warp)) {
+    case ENGINE_CONSUMER:
         mma_consume<shape>(op, source, shared, warp);
-    else if (warp < shape::warps + shape::producers)
+        break;
+    case ENGINE_PRODUCER:
         mma_produce_as_built<shape>(op, source, shared, threadIdx.x - producer, bulk);
-    else
+        break;
+    default: /* ENGINE_FREE */
         source->auxiliary_warp(warp - shape::warps - shape::producers);
+    }
 }

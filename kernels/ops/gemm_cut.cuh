@@ -62,7 +62,8 @@ ENGINE_MEMBER void reduce_source<op, sums>::cut(uint32_t i,
     const uint32_t offset = row / FRAGMENT_ROWS * runs * CUT_RUN + lane * 16;
     char *to = launch->heap + w->to + offset;
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
-                  (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
+                  mbar_phase_before(mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number)),
+                  operands->limit_ns);
 #pragma unroll
     for (int j = 0; j < shape::tile_n / FRAGMENT_COLUMNS; j++)
         if (j < runs && row < w->tile.rows) {
@@ -70,11 +71,11 @@ ENGINE_MEMBER void reduce_source<op, sums>::cut(uint32_t i,
             *(uint4 *)(to + j * CUT_RUN + CUT_RUN / 2) =
                 ptx_copy_4(&sum[0][j * FRAGMENT_SUMS + FRAGMENT_SUMS / 2]);
         }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number), operands->limit_ns);
     if (row >= w->tile.rows)
         return;
     const uint32_t apart = p->tile_m * p->tile_n * 4, slices = p->slices, peers = w->terms[0].count;
@@ -131,7 +132,8 @@ ENGINE_MEMBER void reduce_source<op, sums>::cut_tile(struct mk_cta *own, uint32_
     const uint32_t number = w->number;
     for (uint32_t half = sender; half < 2; half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
-                     number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(number), GPU_BARRIER_THERE,
+                     number % GEMM_RS_OUTBOX, i);
         gemm_rs_cut_announce(MK_FRESH(p), own, &w->tile, MK_TILE_PARTS / p->cluster / 2);
     }
     gemm_rs_cut_await(MK_FRESH(p), own, &w->tile);

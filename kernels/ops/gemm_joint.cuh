@@ -15,11 +15,11 @@ ENGINE_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w
                                                      uint32_t row, uint32_t half) const
 {
     joint_send<op, shape::number>(plan, launch, w, sum, joint_rows{row}, reduce_lane<op>());
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number), operands->limit_ns);
 }
 
 /* Pushes a consumer's rows of a joint tile from the outbox to every rank that adds them: a warp.
@@ -69,8 +69,8 @@ ENGINE_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row,
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t lane = threadIdx.x % 32, gpus = p->topo.gpus, place = p->topo.rank,
                    before = place > 1 ? place : 0; /* x + y is y + x */
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number), operands->limit_ns);
 #pragma unroll 1
     for (int m = 0; m < shape::blocks; m++, row += 64, within += 64) {
         const char *mine = outbox(w->number, half) + fragment_offset<sums>(within, w->runs),
@@ -132,7 +132,8 @@ ENGINE_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, ui
         uint32_t first = block + half * part,
                  left = first < w->tile.rows ? w->tile.rows - first : 0;
         barrier_wait(&operands->watch, barrier(reduce_shared->there, i, half),
-                     i / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(i), GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX,
+                     i);
         if constexpr (op::gathers)
             if (pass)
                 push_joint(own, w, half, first, left < part ? left : part);

@@ -120,21 +120,28 @@ template <class op> PTX_FN auto reduce_lane(void)
         return fragment_lane{};
 }
 
-/* One thread, before the CTA's first barrier. readers: reduce_readers. */
-template <class op> PTX_FN void reduce_begin_outbox(uint32_t readers, uint32_t cluster)
+/* One thread, before the CTA's first barrier. senders: reduce_readers. */
+template <class op, class source>
+PTX_FN void reduce_begin_outbox(uint32_t senders, uint32_t cluster)
 {
+    typedef gemm_roles<false, source> roles;
     if (op::shared_code) {
         reduce_shared->cta = blockIdx.x;
         reduce_shared->block = cluster == 2 ? blockIdx.x / 2 : blockIdx.x;
     }
     for (uint32_t i = 0; i < GEMM_RS_OUTBOX; i++)
         for (uint32_t half = 0; half < 2; half++) {
-            ptx_mbar_init(ptx_shared(&reduce_shared->there[i][half]), 1);
-            ptx_mbar_init(ptx_shared(&reduce_shared->taken[i][half]), 1);
+            ptx_mbar_init(ptx_shared(&reduce_shared->there[i][half]),
+                          half ? warp_arrivals<roles, MBAR_STORED_SECOND>()
+                               : warp_arrivals<roles, MBAR_STORED>());
+            ptx_mbar_init(ptx_shared(&reduce_shared->taken[i][half]),
+                          half ? warp_arrivals<roles, MBAR_SENT_SECOND>()
+                               : warp_arrivals<roles, MBAR_SENT>());
         }
     for (uint32_t i = 0; i < REDUCE_WORKS; i++) {
-        ptx_mbar_init(ptx_shared(&reduce_shared->given[i]), 1);
-        ptx_mbar_init(ptx_shared(&reduce_shared->read[i]), 2 + readers);
+        ptx_mbar_init(ptx_shared(&reduce_shared->given[i]), warp_arrivals<roles, MBAR_WORK>());
+        ptx_mbar_init(ptx_shared(&reduce_shared->read[i]),
+                      warp_arrivals<roles, MBAR_WORK_READ>(senders));
     }
 }
 
@@ -178,6 +185,18 @@ template <class op, int sums> struct reduce_source : reduce_tiles<gemm_engine, o
                                                    (shape::tile_n == 128 && sums == MK_FP24))
                                         ? 1
                                         : 2;
+
+    static constexpr struct warp_meeting producer_at = {MBAR_SET(MBAR_WORK)},
+                                         consumer_at[2] = {reduce_consumer_at[0],
+                                                           reduce_consumer_at[1]};
+    static constexpr struct warp_role chosen_roles[2] = {
+        reduce_describer_role,
+        {ENGINE_SENDER,
+         WARP_CHOSEN,
+         1,
+         0,
+         {MBAR_SET(MBAR_WORK) | MBAR_SET(MBAR_STORED) | MBAR_SET(MBAR_STORED_SECOND),
+          MBAR_SET(MBAR_SENT) | MBAR_SET(MBAR_SENT_SECOND), MBAR_SET(MBAR_WORK_READ)}}};
 
     /* A is this rank's own: nothing is waited for. So the first stages are under way before the
      * launch's number is here and the first tile is described, which takes longer. */
@@ -348,7 +367,7 @@ template <class op, int sums> struct reduce_source : reduce_tiles<gemm_engine, o
         /* two tiles later than who had this place: of it consumers read until the next one's end */
         if (i >= REDUCE_AHEAD)
             ptx_mbar_wait(ptx_shared(&reduce_shared->read[(i - REDUCE_AHEAD) % REDUCE_WORKS]),
-                          (i - REDUCE_AHEAD) / REDUCE_WORKS & 1, operands->limit_ns);
+                          mbar_phase_of_ring<REDUCE_WORKS>(i - REDUCE_AHEAD), operands->limit_ns);
         w->tile = tile;
         w->kind = op::gathers && kind == GEMM_RS_JOINT && p->passing &&
                           (i > 0 || number_of(i + 1) < p->tiles)
@@ -433,8 +452,8 @@ template <class op, int sums> struct reduce_source : reduce_tiles<gemm_engine, o
     /* What the producer says of tile i is there; a consumer's next calls may look. */
     ENGINE_MEMBER void await_work(uint32_t i) const
     {
-        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]), i / REDUCE_WORKS & 1,
-                      operands->limit_ns);
+        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]),
+                      mbar_phase_of_ring<REDUCE_WORKS>(i), operands->limit_ns);
     }
 
     ENGINE_MEMBER struct engine_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
@@ -539,8 +558,7 @@ template <class op, int sums> struct reduce_source : reduce_tiles<gemm_engine, o
     template <int form>
     ENGINE_MEMBER void send_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders);
     ENGINE_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
-    ENGINE_MEMBER void beside_engine(uint32_t warp);
-    ENGINE_MEMBER void beside_or_alone(uint32_t warp);
+    ENGINE_MEMBER enum reduce_role role_of(uint32_t warp, uint32_t senders) const;
     ENGINE_MEMBER void auxiliary_warp(uint32_t warp);
 };
 
@@ -752,7 +770,8 @@ ENGINE_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
     /* The sending warps are done with who had this place before. (Of an own tile that does not pass
      * the number stays 0, of which nothing is waited for.) */
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
-                  (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
+                  mbar_phase_before(mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number)),
+                  operands->limit_ns);
     const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
     if (kind == GEMM_RS_OWN && !straight)
         return false;
@@ -764,7 +783,7 @@ ENGINE_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
     /* The consumer's other warps may still add the tile before the last one, of this place. (Where
      * K has many stages the ring keeps them together, where it has few it does not.) */
     if (op::gathers && kind == REDUCE_PASSED && i > 0)
-        ptx_bar_sync(1 + half, 128);
+        ptx_bar_sync(named_warpgroup(half));
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
         joint_round<op, shape::number>(sum, kind >= GEMM_RS_JOINT);
         if (op::tree && kind == GEMM_RS_JOINT) {
@@ -807,7 +826,7 @@ ENGINE_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
                 to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<shape::number>, sum[m],
                 !straight || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op>());
     }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     if constexpr (op::gathers && shape::tile_n <= PLAN_MOST_JOINT_COLUMNS)
@@ -836,7 +855,8 @@ ENGINE_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32
         }
     for (uint32_t half = sender; half < 2 && passes(kind); half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
-                     number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(number), GPU_BARRIER_THERE,
+                     number % GEMM_RS_OUTBOX, i);
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
         uint32_t part_rows = p->tile_m / p->cluster / 2, parts = MK_TILE_PARTS / p->cluster / 2;
         uint32_t row = ((p->cluster == 2 ? blockIdx.x % 2 : 0) * 2 + half) * part_rows;
@@ -906,75 +926,62 @@ ENGINE_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32
         cta_end(&own);
 }
 
-/* A warp beside the engine, of an operator whose code is not shared. */
+/* The role of a warp beside the engine (1 to 3), or of a block without tiles: all its threads. In one
+ * shot, or for one rank, intra_comm has nothing to do. */
 template <class op, int sums>
-ENGINE_MEMBER void reduce_source<op, sums>::beside_engine(uint32_t warp)
+ENGINE_MEMBER enum reduce_role reduce_source<op, sums>::role_of(uint32_t warp, uint32_t senders) const
+{
+    const uint32_t describer = reduce_describer<op>(launch, op::tiles(plan));
+    const bool describes = warp == (op::shared_code ? 2 : describer);
+    if (!computes())
+        return REDUCE_ALONE;
+    if (describes && (!senders || (describer && (!op::shares || !op::tiles(plan)->shared))))
+        return REDUCE_DESCRIBES;
+    if (!senders)
+        return REDUCE_NOTHING;
+    if (warp == 1 || (warp == 3 && senders == 2))
+        return REDUCE_SENDS;
+    if (warp - 2 < mk_role_coresident(&launch->split, MK_INTRA_COMM))
+        return describes ? REDUCE_DESCRIBES_MOVES : REDUCE_MOVES;
+    return describes ? REDUCE_DESCRIBES : REDUCE_NOTHING;
+}
+
+template <class op, int sums>
+ENGINE_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t auxiliary)
 {
     const struct mk_role_split *split = &launch->split;
-    uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
-    uint32_t senders = reduce_readers_of<op>(plan, launch);
-    if (warp == reduce_describer<op>(launch, op::tiles(plan))) {
-        if (ptx_elect())
-            describe_all(true);
-        __syncwarp();
-        if (!op::shares || !op::tiles(plan)->shared)
-            return;
-    }
-    if (!senders)
-        return; /* intra_comm has nothing to do either, in one shot or for one rank */
-    if (warp == 1 || (warp == 3 && senders == 2)) {
+    const uint32_t warp = 1 + auxiliary; /* of the block */
+    const uint32_t senders = reduce_readers_of<op>(plan, launch);
+    const enum reduce_role role = role_of(warp, senders);
+    struct mk_cta other;
+    switch (role) {
+    case REDUCE_NOTHING:
+        return;
+    case REDUCE_SENDS:
         sending_warp(warp == 3, senders);
-    } else if (auxiliary < others) {
-        struct mk_cta other;
+        return;
+    case REDUCE_DESCRIBES:
+    case REDUCE_DESCRIBES_MOVES:
+        if (ptx_elect())
+            describe_all(reduce_describer<op>(launch, op::tiles(plan)) == 2);
+        __syncwarp();
+        if (role == REDUCE_DESCRIBES)
+            return;
+        [[fallthrough]];
+    case REDUCE_MOVES:
         cta_begin(&other, launch,
-                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
+                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - 2, blockIdx.x), 32);
         other.pace = op::tiles(plan)->pace;
+        break;
+    case REDUCE_ALONE:
+        cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
+    }
+    if constexpr (op::shared_code) {
+        reduce_roles<op>(plan, &other);
+    } else {
         op::intra_comm(plan, &other);
         cta_end(&other);
     }
-}
-
-/* The same where it is; and a block of its own, all its threads. */
-template <class op, int sums>
-ENGINE_MEMBER void reduce_source<op, sums>::beside_or_alone(uint32_t warp)
-{
-    const struct mk_role_split *split = &launch->split;
-    uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
-    uint32_t senders = reduce_readers_of<op>(plan, launch);
-    struct mk_cta other;
-    if (!computes()) {
-        cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
-    } else {
-        if (warp == 2) {
-            const bool all = reduce_describer<op>(launch, op::tiles(plan)) == 2;
-            if (ptx_elect())
-                describe_all(all);
-            __syncwarp();
-            if (all && (!op::shares || !op::tiles(plan)->shared))
-                return;
-        }
-        if (!senders)
-            return;
-        if (warp == 1 || (warp == 3 && senders == 2)) {
-            sending_warp(warp == 3, senders);
-            return;
-        }
-        if (auxiliary >= others)
-            return;
-        cta_begin(&other, launch,
-                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
-        other.pace = op::tiles(plan)->pace;
-    }
-    reduce_roles<op>(plan, &other);
-}
-
-template <class op, int sums>
-ENGINE_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
-{
-    if constexpr (op::shared_code)
-        beside_or_alone(1 + warp);
-    else
-        beside_engine(1 + warp);
 }
 
 /* What kernels/hopper/gemm_launch.cuh asks of an operator. */
@@ -1013,7 +1020,8 @@ template <class op> struct reduce_on_gpu {
         source.operands = operands;
         const bool computes = source.computes();
         if (computes && reduce_thread<op>(0))
-            reduce_begin_outbox<op>(reduce_readers_of<op>(p, launch), op::tiles(p)->cluster);
+            reduce_begin_outbox<op, reduce_source<of_tiles, shapes::number>>(
+                reduce_readers_of<op>(p, launch), op::tiles(p)->cluster);
         if (computes && reduce_thread<op>(128))
             tile_track_open(&reduce_shared->track, launch);
         gemm_compute<shapes>(operands, &source, memory);

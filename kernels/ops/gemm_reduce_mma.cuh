@@ -62,6 +62,17 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
     using tiles::reduction;
 
     static constexpr bool announces = true;
+    static constexpr struct warp_meeting producer_at = {MBAR_SET(MBAR_WORK)},
+                                         consumer_at[2] = {reduce_consumer_at[0],
+                                                           reduce_consumer_at[1]};
+    static constexpr struct warp_role chosen_roles[2] = {
+        reduce_describer_role,
+        {ENGINE_SENDER,
+         WARP_CHOSEN,
+         1,
+         0,
+         {MBAR_SET(MBAR_STORED) | MBAR_SET(MBAR_STORED_SECOND),
+          MBAR_SET(MBAR_SENT) | MBAR_SET(MBAR_SENT_SECOND)}}};
     template <int number>
     static constexpr int loads = number == MK_FP24 ? 1 : 2; /* of others' sums, under way */
 
@@ -99,11 +110,6 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
         return &reduce_works->of[i % REDUCE_WORKS];
     }
 
-    ENGINE_MEMBER static struct pipeline_position place_of(uint32_t i)
-    {
-        return {i % REDUCE_WORKS, i / REDUCE_WORKS & 1};
-    }
-
     /* Consumers are told only whether there is one. The producer takes the first as it is, so that its
      * loads need not wait. */
     ENGINE_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
@@ -114,7 +120,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
         if (threadIdx.x < halves * 128)
             return true;
         if (bulk && i > 0) {
-            const struct pipeline_position at = place_of(i);
+            const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
             ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
             *tile = work(i)->tile;
         } else {
@@ -142,7 +148,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
     {
         const struct gemm_rs_plan *p = reduction();
         struct reduce_work *w = work(i);
-        const struct pipeline_position at = place_of(i);
+        const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
         const uint64_t epoch = reduce_halves[0].cta.epoch;
         const enum gemm_rs_kind kind = gemm_rs_kind_of(p, tile);
         ring_wait_empty<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, &operands->watch, i,
@@ -174,7 +180,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
 
     ENGINE_MEMBER void begin(uint32_t i, const struct mk_tile *tile)
     {
-        const struct pipeline_position at = place_of(i);
+        const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
         ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
         mma_op_source::begin(i, tile);
     }
@@ -183,7 +189,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
     ENGINE_MEMBER struct engine_scales scales(uint32_t i, const struct mk_tile *,
                                               uint32_t row) const
     {
-        ptx_bar_sync(1 + threadIdx.x / 128, 128);
+        ptx_bar_sync(named_warpgroup(threadIdx.x / 128));
         const struct mk_tile *tile = &work(i)->tile;
         return tiles::scales_from(launch, tile->a_slab * reduction()->shard_rows + tile->row + row,
                                   tile->col);
@@ -212,7 +218,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
     {
         if (threadIdx.x % 128 == 0 && !mine->ending)
             mine->ending = gemm_rs_before(reduction(), &mine->cta, &w->tile);
-        ptx_bar_sync(1 + half, 128); /* what it has acquired, all load */
+        ptx_bar_sync(named_warpgroup(half)); /* what it has acquired, all load */
     }
 
     /* One shot: others get what this rank has of the tile, and what they have has come. Added of it
@@ -228,14 +234,14 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
             joint_round<op, number>(sum, true);
             joint_send<op, number>(plan, launch, w, sum, part);
         });
-        ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
+        ptx_bar_sync(named_warpgroup(half)); /* all have stored what is told of */
         if (threadIdx.x % 128 == 0) {
             const struct gemm_rs_plan *p = reduction();
             gemm_rs_announce(p, &mine->cta, &w->tile, MK_TILE_PARTS / halves);
             if (!mine->ending)
                 mine->ending = gemm_rs_await(p, &mine->cta, &w->tile);
         }
-        ptx_bar_sync(1 + half, 128);
+        ptx_bar_sync(named_warpgroup(half));
         if constexpr (!op::tree)
             as_sent([&](auto sent) {
                 joint_add<op, decltype(sent)::value, false>(plan, launch, w, sum, part);
@@ -294,7 +300,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
         struct reduce_half *mine = &reduce_halves[half];
         const struct reduce_work *w = work(i);
         const struct joint_part part = part_of<shape>();
-        ptx_bar_sync(1 + half, 128); /* the tile is described */
+        ptx_bar_sync(named_warpgroup(half)); /* the tile is described */
         if (w->kind == GEMM_RS_JOINT)
             exchange<shape>(sum, w, mine, half);
         else if (w->kind != GEMM_RS_PARTIAL)
@@ -329,7 +335,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
         if (w->kind == GEMM_RS_OWN && pushes()) {
             /* a place is free, mostly; looked at here, so that the line tells it from the engine's */
             if (!mma_mbar_try(pipeline_empty<REDUCE_AHEAD>(stored(half), mine->at.stage),
-                              mine->at.parity ^ 1))
+                              mbar_phase_before(mine->at.phase)))
                 ring_wait_empty<REDUCE_AHEAD>(stored(half), &mine->at, &operands->watch, i,
                                               GPU_BARRIER_THERE);
             ptx_mbar_arrive(pipeline_full<REDUCE_AHEAD>(stored(half), mine->at.stage));
@@ -346,7 +352,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
      * rows of one warpgroup. */
     ENGINE_MEMBER void push_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders) const
     {
-        struct pipeline_position at = {0, 0};
+        struct pipeline_position at = {};
         for (uint32_t i = 0; number_of(i) < reduction()->tiles; i++) {
             const struct gemm_rs_plan *p = reduction();
             struct mk_tile tile;
@@ -368,28 +374,36 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
         }
     }
 
+    ENGINE_MEMBER enum reduce_role role_of(uint32_t warp, uint32_t senders) const
+    {
+        return !pushes() ? REDUCE_NOTHING : warp < senders ? REDUCE_SENDS : REDUCE_MOVES;
+    }
+
     ENGINE_MEMBER void auxiliary_warp(uint32_t warp) const
     {
         const struct mk_role_split *split = &launch->split;
         const uint32_t senders = MK_MMA_AUXILIARY_WARPS - mk_role_coresident(split, MK_INTRA_COMM);
         struct mk_cta cta;
-        if (!pushes())
-            return;
-        if (warp >= senders) {
+        switch (role_of(warp, senders)) {
+        case REDUCE_MOVES:
             cta_begin(&cta, launch,
                       gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - senders, blockIdx.x), 32);
             cta.pace = reduction()->pace;
             op::intra_comm(plan, &cta);
             cta_end(&cta);
-            return;
+            break;
+        case REDUCE_SENDS:
+            if (warp) /* of senders the first alone has a track */
+                cta_identify(&cta, launch, blockIdx.x, 32);
+            else
+                cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
+            push_tiles(&cta, warp, senders);
+            if (!warp)
+                cta_end(&cta);
+            break;
+        default: /* REDUCE_NOTHING */
+            break;
         }
-        if (warp) /* of senders the first alone has a track */
-            cta_identify(&cta, launch, blockIdx.x, 32);
-        else
-            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-        push_tiles(&cta, warp, senders);
-        if (!warp)
-            cta_end(&cta);
     }
 };
 
@@ -413,6 +427,7 @@ template <class roles> struct reduce_on_mma {
                                       const struct mma_operands *operands, const views *v,
                                       uint8_t *memory)
     {
+        typedef mma_roles<shape, source<shape>, false> of_warps;
         source<shape> tiles;
         tiles.plan = p;
         tiles.launch = launch;
@@ -423,11 +438,18 @@ template <class roles> struct reduce_on_mma {
         if (threadIdx.x % 128 == 0 && threadIdx.x / 128 < tiles.halves) {
             struct reduce_half *mine = &reduce_halves[threadIdx.x / 128];
             mine->ending = 0;
-            mine->at = {0, 0};
-            ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored), 1, 1);
+            mine->at = {};
+            const bool second = threadIdx.x >= 128;
+            ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored),
+                                    second ? of_warps::table.arrivals(MBAR_STORED_SECOND)
+                                           : of_warps::table.arrivals(MBAR_STORED),
+                                    second ? of_warps::table.arrivals(MBAR_SENT_SECOND)
+                                           : of_warps::table.arrivals(MBAR_SENT));
         }
         if (threadIdx.x == 0) {
-            ring_init<REDUCE_WORKS>(ptx_shared(reduce_works->ring), 1, tiles.halves);
+            ring_init<REDUCE_WORKS>(ptx_shared(reduce_works->ring),
+                                    warp_arrivals<of_warps, MBAR_WORK>(),
+                                    warp_arrivals<of_warps, MBAR_WORK_READ>());
             cta_begin(&reduce_halves[0].cta, launch, blockIdx.x, 1);
         } else if (threadIdx.x == 128)
             cta_identify(&reduce_halves[1].cta, launch, blockIdx.x, 1);

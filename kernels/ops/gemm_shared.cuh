@@ -40,19 +40,19 @@ reduce_source<op, sums>::share(uint32_t i, float (&sum)[shape::blocks][shape::su
             }
         owner = owner + 1 < gpus ? owner + 1 : 0;
     }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     if (number_of(i + 1) < MK_FRESH(op::tiles(plan))->tiles)
         return;
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number), operands->limit_ns);
 #pragma unroll 1
     for (int m = 0; m < shape::blocks; m++)
         share_add<sums == MK_FP24 ? 2 : 4>(w, row + m * 64,
                                            outbox(w->number, half) +
                                                fragment_offset<sums>(within + m * 64, w->runs));
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0) /* as if it were the next tile */
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number + 1, half));
 }
@@ -132,7 +132,8 @@ ENGINE_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint3
     const bool last = number_of(i + 1) >= p->tiles;
     for (uint32_t half = sender; half < halves; half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, i, half),
-                     i / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(i), GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX,
+                     i);
         gemm_rs_announce(MK_FRESH(p), own, &w->tile, parts);
     }
     if (sender < halves && !*ending)
@@ -143,8 +144,8 @@ ENGINE_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint3
     for (uint32_t half = sender; half < halves; half += senders) {
         if (last) {
             barrier_wait(&operands->watch, barrier(reduce_shared->there, i + 1, half),
-                         (i + 1) / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, (i + 1) % GEMM_RS_OUTBOX,
-                         i);
+                         mbar_phase_of_ring<GEMM_RS_OUTBOX>(i + 1), GPU_BARRIER_THERE,
+                         (i + 1) % GEMM_RS_OUTBOX, i);
         } else {
             const uint32_t group = w->runs * fragment_bytes<sums>;
             const char *mine = outbox(i, half) + fragment_offset<sums>(0, w->runs);

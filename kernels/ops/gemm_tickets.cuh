@@ -7,6 +7,10 @@
 
 template <class derived>
 struct ticket_source<gemm_engine, derived> : ticket_tiles<gemm_engine, tracked_source> {
+    static constexpr struct warp_meeting producer_at = ticket_producer_at,
+                                         gatherer_at = ticket_reader_at,
+                                         consumer_at[2] = {ticket_reader_at, ticket_reader_at};
+
     template <class shape>
     ENGINE_MEMBER void begin_block(const struct gpu_launch *launch_, const struct gemm_operands *op,
                                    uint32_t across)
@@ -17,25 +21,22 @@ struct ticket_source<gemm_engine, derived> : ticket_tiles<gemm_engine, tracked_s
         tile_n = shape::tile_n;
         columns = across;
         if (threadIdx.x == 0)
-            for (uint32_t i = 0; i < GEMM_TICKETS; i++) {
-                ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[i]), 1);
-                ptx_mbar_init(
-                    ptx_shared(&gemm_ticket_shared->taken[i]),
-                    8 + (derived::gathers ? GEMM_GATHER_WARPS : 0)); /* consumers, others */
-            }
+            for (uint32_t i = 0; i < GEMM_TICKETS; i++)
+                tickets_open<gemm_roles<false, derived>>(i);
     }
 
     /* Whether tile i is known. */
     ENGINE_MEMBER bool offered(uint32_t i) const
     {
         uint32_t given = ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]);
-        return __all_sync(0xffffffff, ptx_mbar_test(given, i / GEMM_TICKETS & 1));
+        return __all_sync(0xffffffff, ptx_mbar_test(given, mbar_phase_of_ring<GEMM_TICKETS>(i)));
     }
 
     /* Of tile i: the producer fills its place, another warp reads and frees it. */
     ENGINE_MEMBER bool next(uint32_t i, struct mk_tile *tile)
     {
-        uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        uint32_t place = i % GEMM_TICKETS;
+        struct mbar_phase lap = mbar_phase_of_ring<GEMM_TICKETS>(i);
         uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
                  taken = ptx_shared(&gemm_ticket_shared->taken[place]);
         struct mk_tile_entry e = {0, 0, 0, 0};
@@ -43,7 +44,7 @@ struct ticket_source<gemm_engine, derived> : ticket_tiles<gemm_engine, tracked_s
             bool any = static_cast<derived *>(this)->take(&e);
             if (!any)
                 e.rows = 0;
-            ptx_mbar_wait(taken, lap ^ 1, operands->limit_ns);
+            ptx_mbar_wait(taken, mbar_phase_before(lap), operands->limit_ns);
             gemm_ticket_shared->of[place] = e;
             ptx_mbar_arrive(given);
         } else {

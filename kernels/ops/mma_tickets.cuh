@@ -9,6 +9,9 @@
 template <class derived>
 struct ticket_source<mma_engine, derived> : ticket_tiles<mma_engine, mma_op_source> {
     static constexpr int auxiliary_warps = 0;
+    static constexpr struct warp_meeting producer_at = ticket_producer_at,
+                                         consumer_at[2] = {ticket_reader_at, ticket_reader_at};
+
     uint32_t producer; /* its first thread */
 
     template <class shape>
@@ -21,15 +24,14 @@ struct ticket_source<mma_engine, derived> : ticket_tiles<mma_engine, mma_op_sour
         tile_m = shape::tile_m;
         tile_n = shape::tile_n * derived::passes;
         columns = across;
-        if (threadIdx.x < GEMM_TICKETS) {
-            ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[threadIdx.x]), 1);
-            ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[threadIdx.x]), shape::warps);
-        }
+        if (threadIdx.x < GEMM_TICKETS)
+            tickets_open<mma_roles<shape, derived, false>>(threadIdx.x);
     }
 
     ENGINE_MEMBER bool next(uint32_t i, struct mk_tile *tile)
     {
-        const uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        const uint32_t place = i % GEMM_TICKETS;
+        const struct mbar_phase lap = mbar_phase_of_ring<GEMM_TICKETS>(i);
         const uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
                        taken = ptx_shared(&gemm_ticket_shared->taken[place]);
         struct mk_tile_entry e = {0, 0, 0, 0};
@@ -43,11 +45,11 @@ struct ticket_source<mma_engine, derived> : ticket_tiles<mma_engine, mma_op_sour
             if (threadIdx.x == producer) {
                 if (!static_cast<derived *>(this)->take(&e))
                     e.rows = 0;
-                ring_wait(taken, lap ^ 1, operands->limit_ns);
+                ring_wait(taken, mbar_phase_before(lap), operands->limit_ns);
                 gemm_ticket_shared->of[place] = e;
                 ptx_mbar_arrive(given);
             }
-            ptx_bar_sync(3, MMA_OP_PRODUCERS * 32); /* what it has acquired, all copy */
+            ptx_bar_sync(named_producers(MMA_OP_PRODUCERS)); /* what it has acquired, all copy */
             e = gemm_ticket_shared->of[place];
         }
         static_cast<derived *>(this)->describe(&e, tile);

@@ -53,10 +53,10 @@ struct moe_ffn_fp8_source : moe_ffn_wgmma_source<moe_ffn_fp8_source> {
         const bool leads = thread() % 128 == 0;
         if (leads)
             ptx_bulk_wait_read<0>();
-        ptx_bar_sync(1 + half, 128);
+        ptx_bar_sync(named_warpgroup(half));
         gemm_quantize_box(sum[0], box, scales);
         ptx_fence_async_shared();
-        ptx_bar_sync(1 + half, 128); /* who tells of them tells of all, of scales too */
+        ptx_bar_sync(named_warpgroup(half)); /* who tells of them tells of all, of scales too */
         if (leads) {
             ptx_tma_store_3d(&this->operands->c, box, to.col, to.row + first, 0);
             ptx_bulk_commit();

@@ -83,7 +83,7 @@ template <class derived> struct moe_ffn_wgmma_source : moe_ffn_tiles<gemm_engine
         const uint32_t thread = gemm_again<shape>(threadIdx.x) % 128, lane = thread % 32;
         tiles::template store_rows<shape::tile_n>(
             sum, shape::first_row(half) + thread / 32 * 16 + lane / 4, lane);
-        ptx_bar_sync(1 + half, 128); /* who tells of them tells of all */
+        ptx_bar_sync(named_warpgroup(half)); /* who tells of them tells of all */
     }
 
     /* Down of a group may come right behind its up, and wait for what this block has stored: so it
@@ -102,7 +102,7 @@ template <class derived> struct moe_ffn_wgmma_source : moe_ffn_tiles<gemm_engine
     {
         if (derived::thread() % 128 == 0 &&
             !ptx_mbar_test(ptx_shared(&gemm_ticket_shared->given[i % GEMM_TICKETS]),
-                           i / GEMM_TICKETS & 1))
+                           mbar_phase_of_ring<GEMM_TICKETS>(i)))
             tell();
         __syncwarp();
     }

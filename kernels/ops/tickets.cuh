@@ -11,7 +11,7 @@
 #include "core/gemm_table.h"
 #include "kernels/admit.h"
 #include "kernels/engine.cuh"
-#include "kernels/ptx.cuh"
+#include "kernels/warp_roles.cuh"
 
 enum { GEMM_TICKETS = 4 };
 
@@ -21,6 +21,21 @@ struct gemm_ticket_places {
     uint64_t given[GEMM_TICKETS], taken[GEMM_TICKETS];
 };
 PTX_SHARED(struct gemm_ticket_places, gemm_ticket_shared, 1);
+
+/* For the engines' tables of roles. */
+constexpr struct warp_meeting ticket_producer_at = {MBAR_SET(MBAR_TICKET_READ),
+                                                    MBAR_SET(MBAR_TICKET)},
+                              ticket_reader_at = {MBAR_SET(MBAR_TICKET), 0,
+                                                  MBAR_SET(MBAR_TICKET_READ)};
+
+/* One thread, before the block's first barrier. roles: the table of the source's kernel. */
+template <class roles> PTX_FN void tickets_open(uint32_t place)
+{
+    ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[place]),
+                  warp_arrivals<roles, MBAR_TICKET>());
+    ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[place]),
+                  warp_arrivals<roles, MBAR_TICKET_READ>());
+}
 
 /* An entry of a table that another SM has written in this launch. */
 PTX_FN struct mk_tile_entry gemm_table_load(const struct mk_tile_entry *at)
