@@ -10,9 +10,9 @@
 /* Joint: stores the thread's sums at every rank that adds them, and waits for those ranks' sums. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
-                                                   float (&sum)[shape::blocks][shape::tile_n / 2],
-                                                   uint32_t row, uint32_t half) const
+ENGINE_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
+                                                     float (&sum)[shape::blocks][shape::sums],
+                                                     uint32_t row, uint32_t half) const
 {
     joint_send<op, shape::number>(plan, launch, w, sum, joint_rows{row}, reduce_lane<op>());
     ptx_bar_sync(named_warpgroup(half));
@@ -25,9 +25,9 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
 /* Pushes a consumer's rows of a joint tile from the outbox to every rank that adds them: a warp.
  * first: of the tile, the first of `rows`. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
-                                                     const struct reduce_work *w, uint32_t half,
-                                                     uint32_t first, uint32_t rows) const
+ENGINE_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
+                                                       const struct reduce_work *w, uint32_t half,
+                                                       uint32_t first, uint32_t rows) const
 {
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t gpus = p->topo.gpus, local = p->topo.rank, /* one node */
@@ -45,7 +45,7 @@ GEMM_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
 
 /* Two elements of C, `at` bytes from its first on, with the residual where the plan has one. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::store_passed(uint64_t at, uint32_t two) const
+ENGINE_MEMBER void reduce_source<op, sums>::store_passed(uint64_t at, uint32_t two) const
 {
     if constexpr (inside)
         if (joint_norm_shared->inside) {
@@ -60,8 +60,8 @@ GEMM_MEMBER void reduce_source<op, sums>::store_passed(uint64_t at, uint32_t two
  * first; within: of 64. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, uint32_t within,
-                                                     uint32_t half) const
+ENGINE_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, uint32_t within,
+                                                       uint32_t half) const
 {
     constexpr int all = shape::tile_n / FRAGMENT_COLUMNS, most = sums == MK_FP24 ? 2 : 4,
                   ahead = all < most ? all : most;
@@ -116,9 +116,9 @@ GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, u
  * consumers when those ranks' sums have come: a warp, one of `senders`. Where the tile passes the
  * outbox, the warp pushes it first. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint32_t i,
-                                                        uint32_t sender, uint32_t senders,
-                                                        int *ending)
+ENGINE_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint32_t i,
+                                                          uint32_t sender, uint32_t senders,
+                                                          int *ending)
 {
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));

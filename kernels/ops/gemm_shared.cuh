@@ -13,9 +13,9 @@ enum { SHARE_RUNS = 2 };
 /* A consumer's sums of a tile. row: of the tile, the warp's first; within: of 64. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
-                                                float (&sum)[shape::blocks][shape::tile_n / 2],
-                                                uint32_t row, uint32_t within, uint32_t half) const
+ENGINE_MEMBER void
+reduce_source<op, sums>::share(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t row,
+                               uint32_t within, uint32_t half) const
 {
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
@@ -62,8 +62,8 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
  * ranks' are under way. */
 template <class op, int sums>
 template <int together>
-GEMM_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w, uint32_t row,
-                                                    const char *mine) const
+ENGINE_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w, uint32_t row,
+                                                      const char *mine) const
 {
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t lane = threadIdx.x % 32, q = lane % 4, gpus = p->topo.gpus, place = p->topo.rank;
@@ -118,8 +118,9 @@ GEMM_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w,
 
 /* What follows the consumers' stores of the i-th tile: a warp, one of `senders`. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_t i,
-                                                     uint32_t sender, uint32_t senders, int *ending)
+ENGINE_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_t i,
+                                                       uint32_t sender, uint32_t senders,
+                                                       int *ending)
 {
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
