@@ -103,7 +103,7 @@ NVCC_GPUS := -gencode=arch=compute_90a,code=sm_90a
 # those to come. What includes it, or only moves, and what every run needs is built for all; the rest is Hopper's.
 HAVE_SM_120 := $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
 NVCC_EVERY_GPU := $(NVCC_GPUS) -gencode=arch=compute_80,code=[sm_80,compute_80] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
-EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/(launch|attention)|ops/(gemm_reduce_mma|ag_gemm_mma))\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
+EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/(launch(_fp16|_fp8)?|attention)|ops/gemm_reduce_mma)\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
 $(EVERY_GPU_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_EVERY_GPU)
 # GEMM operators of bf16 on engine mma have no instruction that is newer than 8.0: nvcc compiles them once, and ptxas makes code for each GPU
 # of that PTX. (Of attention, which takes all registers, it then makes some that spill.)

@@ -15,14 +15,14 @@ struct barrier_watch {
 };
 
 PTX_FN void barrier_stuck(const struct barrier_watch *watch, enum gpu_barrier barrier,
-                          uint32_t stage, uint32_t parity, uint32_t tile)
+                          uint32_t stage, struct mbar_phase phase, uint32_t tile)
 {
     if (watch->stuck) {
         struct gpu_stuck s;
         uint64_t low, high;
         s.barrier = barrier;
         s.stage = stage;
-        s.parity = parity;
+        s.parity = phase.parity;
         s.warp = threadIdx.x / 32;
         s.block = blockIdx.x;
         s.tile = tile;
@@ -33,17 +33,17 @@ PTX_FN void barrier_stuck(const struct barrier_watch *watch, enum gpu_barrier ba
     ptx_fail();
 }
 
-/* Waits for the phase of this parity. `stage` and `tile` are what struct gpu_stuck has. The
+/* Waits for the phase. `stage` and `tile` are what struct gpu_stuck has. The
  * launches before this one, which it may have begun behind, have bounds of their own and are not
  * counted. */
-PTX_FN void barrier_wait(const struct barrier_watch *watch, uint32_t bar, uint32_t parity,
+PTX_FN void barrier_wait(const struct barrier_watch *watch, uint32_t bar, struct mbar_phase phase,
                          enum gpu_barrier barrier, uint32_t stage, uint32_t tile)
 {
-    if (ptx_mbar_try(bar, parity))
+    if (ptx_mbar_try(bar, phase))
         return;
     ptx_await_launches();
     uint64_t start = ptx_globaltimer();
-    for (uint32_t tries = 1; !ptx_mbar_try(bar, parity); tries++)
+    for (uint32_t tries = 1; !ptx_mbar_try(bar, phase); tries++)
         if (tries % 64 == 0 && ptx_globaltimer() - start > watch->limit_ns)
-            barrier_stuck(watch, barrier, stage, parity, tile);
+            barrier_stuck(watch, barrier, stage, phase, tile);
 }

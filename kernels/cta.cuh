@@ -284,8 +284,9 @@ PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, uint64_t sou
         if (i >= ahead) {
             uint32_t number = cta->next_stage + i - ahead, stage = number % GPU_COPY_STAGES;
             bytes = cta_piece(chunk, i - ahead, row_pieces, destination_pitch, &at);
-            barrier_wait(&watch, cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1,
-                         GPU_BARRIER_COPY, stage, number);
+            barrier_wait(&watch, cta_stage_barrier(cta, stage),
+                         mbar_phase_of_ring<GPU_COPY_STAGES>(number), GPU_BARRIER_COPY, stage,
+                         number);
             ptx_bulk_store(destination + at, cta->stages + stage * GPU_COPY_STAGE_BYTES, bytes);
             ptx_bulk_commit();
         }

@@ -495,8 +495,8 @@ PTX_FN void sums_add_staged(struct mk_cta *cta, const struct mk_sums *s, const s
         const uint32_t at = g.first + i * g.step, number = cta->next_stage + i,
                        stage = number % SUMS_STAGES, left = g.row_bytes - at,
                        bytes = left < g.piece ? left : g.piece;
-        barrier_wait(&watch, g.barriers + stage * 8, number / SUMS_STAGES & 1, GPU_BARRIER_COPY,
-                     stage, number);
+        barrier_wait(&watch, g.barriers + stage * 8, mbar_phase_of_ring<SUMS_STAGES>(number),
+                     GPU_BARRIER_COPY, stage, number);
         for (uint32_t first = 0; first < bytes; first += 512) {
             const uint32_t mine = first + threadIdx.x % 32 * 16,
                            unit = mine < bytes ? mine : bytes - 16;

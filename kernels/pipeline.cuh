@@ -6,22 +6,29 @@
  * barriers lie together, 16 bytes a stage, at an address that is a multiple of 8: all `full`, then
  * all `empty`.
  *
- * The producer and each reader keep a position in the ring, which begins at {0, 0}; parity tells
- * one lap from the next. */
+ * The producer and each reader keep a position in the ring, which begins at {}; the phase tells one
+ * lap from the next. */
 #pragma once
 
 #include "kernels/barrier.cuh"
 
 struct pipeline_position {
-    uint32_t stage, parity;
+    uint32_t stage;
+    struct mbar_phase phase;
 };
 
 template <int stages> PTX_FN void pipeline_step(struct pipeline_position *at)
 {
     if (++at->stage == stages) {
         at->stage = 0;
-        at->parity ^= 1;
+        at->phase = mbar_phase_next(at->phase);
     }
+}
+
+/* Where the i-th filling of the ring stands. */
+template <uint32_t stages> PTX_FN struct pipeline_position pipeline_at(uint32_t i)
+{
+    return {i % stages, mbar_phase_of_ring<stages>(i)};
 }
 
 template <int stages> PTX_FN uint32_t pipeline_full(uint32_t barriers, uint32_t stage)
@@ -47,12 +54,13 @@ PTX_FN void pipeline_init(uint32_t barriers, uint32_t readers, uint32_t fillers 
 }
 
 /* The producer, before it fills the stage: its readers are done. A stage starts out empty: its
- * first lap waits for the parity of the phase before the first. */
+ * first lap waits for the phase before the first. */
 template <int stages>
 PTX_FN void pipeline_wait_empty(uint32_t barriers, const struct pipeline_position *at,
                                 uint64_t limit_ns)
 {
-    ptx_mbar_wait(pipeline_empty<stages>(barriers, at->stage), at->parity ^ 1, limit_ns);
+    ptx_mbar_wait(pipeline_empty<stages>(barriers, at->stage), mbar_phase_before(at->phase),
+                  limit_ns);
 }
 
 /* The same, for a producer that says where it stood before it traps (kernels/barrier.cuh). It
@@ -63,8 +71,8 @@ PTX_FN void pipeline_wait_empty(uint32_t barriers, const struct pipeline_positio
                                 const struct barrier_watch *watch, uint32_t tile,
                                 enum gpu_barrier ring = GPU_BARRIER_EMPTY)
 {
-    barrier_wait(watch, pipeline_empty<stages>(barriers, at->stage), at->parity ^ 1, ring,
-                 at->stage, tile);
+    barrier_wait(watch, pipeline_empty<stages>(barriers, at->stage), mbar_phase_before(at->phase),
+                 ring, at->stage, tile);
 }
 
 /* A reader: the stage's bytes are here. */
@@ -72,7 +80,7 @@ template <int stages>
 PTX_FN void pipeline_wait_full(uint32_t barriers, const struct pipeline_position *at,
                                uint64_t limit_ns)
 {
-    ptx_mbar_wait(pipeline_full<stages>(barriers, at->stage), at->parity, limit_ns);
+    ptx_mbar_wait(pipeline_full<stages>(barriers, at->stage), at->phase, limit_ns);
 }
 
 /* The calling warp is done with the stage. It says so to the producers of all `cluster` CTAs that

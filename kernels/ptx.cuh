@@ -16,6 +16,9 @@
 
 #define PTX_FN static __device__ __forceinline__
 
+#include "kernels/mbar_phase.cuh"
+#include "kernels/named_barriers.cuh"
+
 /* Whether what came with compute capability 9.0 is there. Where it is not, a function that says so
  * is what it must be among instructions of 8.0, and the others are Hopper's engines' alone. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -162,18 +165,17 @@ PTX_FN void ptx_cluster_sync(void)
                      : "memory");
 }
 
-/* `threads` threads (a multiple of 32) meet at the CTA's barrier `id` (1 to 15; 0 is __syncthreads)
- * (9.7.13.1). */
-PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads)
+/* Threads of the CTA, whole warps, meet at one of its barriers (9.7.13.1). */
+PTX_FN void ptx_bar_sync(struct named_barrier at)
 {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(at.id), "r"(at.threads) : "memory");
 }
 
-/* Counts this warp in as ptx_bar_sync does, and goes on: a thread of the `threads` that waits there
- * is let through by it. */
-PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads)
+/* Counts this warp in as ptx_bar_sync does, and goes on: a thread that waits there is let
+ * through when the last has come. */
+PTX_FN void ptx_bar_arrive(struct named_barrier at)
 {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(at.id), "r"(at.threads) : "memory");
 }
 
 /* Shared memory written by this thread's ordinary stores becomes visible to the asynchronous proxy
@@ -280,31 +282,31 @@ PTX_FN void ptx_store_async_4(uint32_t dst, uint32_t bar, uint32_t rank, uint4 v
                  : "memory");
 }
 
-/* True when the phase of this parity has completed; acquire at CTA scope then. */
-PTX_FN bool ptx_mbar_test(uint32_t bar, uint32_t parity)
+/* True when the phase has completed; acquire at CTA scope then. */
+PTX_FN bool ptx_mbar_test(uint32_t bar, struct mbar_phase phase)
 {
     uint32_t done;
     asm volatile("{\n .reg .pred p;\n"
                  " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
                  " selp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done)
-                 : "r"(bar), "r"(parity)
+                 : "r"(bar), "r"(phase.parity)
                  : "memory");
     return done != 0;
 }
 
 /* The same. On Hopper it suspends the thread for a short time that the hardware bounds, before it
  * returns false. */
-PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
+PTX_FN bool ptx_mbar_try(uint32_t bar, struct mbar_phase phase)
 {
     if (!PTX_HOPPER)
-        return ptx_mbar_test(bar, parity);
+        return ptx_mbar_test(bar, phase);
     uint32_t done;
     asm volatile("{\n .reg .pred p;\n"
                  " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
                  " selp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done)
-                 : "r"(bar), "r"(parity)
+                 : "r"(bar), "r"(phase.parity)
                  : "memory");
     return done != 0;
 }
@@ -323,16 +325,16 @@ PTX_FN void ptx_shared_left(uint32_t, uint32_t)
 {
 }
 
-/* Waits for the phase of this parity. A wait that outlasts `limit_ns` is a bug in the kernel (what
+/* Waits for the phase. A wait that outlasts `limit_ns` is a bug in the kernel (what
  * can be late, flags of other GPUs, is waited for elsewhere and with a message), so it fails the
  * launch instead of hanging. What a launch waits for before it begins is not counted. */
-PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
+PTX_FN void ptx_mbar_wait(uint32_t bar, struct mbar_phase phase, uint64_t limit_ns)
 {
-    if (ptx_mbar_try(bar, parity))
+    if (ptx_mbar_try(bar, phase))
         return;
     ptx_await_launches();
     uint64_t start = ptx_globaltimer();
-    for (uint32_t tries = 1; !ptx_mbar_try(bar, parity); tries++) {
+    for (uint32_t tries = 1; !ptx_mbar_try(bar, phase); tries++) {
         if (tries % 64 == 0 && ptx_globaltimer() - start > limit_ns)
             ptx_fail();
     }
@@ -467,53 +469,6 @@ PTX_FN uint4 ptx_copy_4(const float *d)
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
     return v;
-}
-
-/* Boxes of tensors of 2 and of 5 dimensions. */
-PTX_FN void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                            int32_t y)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%3, %4}], [%2];" ::"r"(dst),
-                 "l"(map), "r"(bar), "r"(x), "r"(y)
-                 : "memory");
-}
-
-PTX_FN void ptx_tma_load_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
-                            int32_t y, int32_t z, int32_t w, int32_t v)
-{
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(dst),
-                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
-                 : "memory");
-}
-
-/* Adds the part of the box that lies inside the tensor to what is there, element by element, in the
- * tensor's type and in no order. Belongs to this thread's next bulk group. */
-PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z)
-{
-    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, "
-                 "%3, %4}], [%1];" ::"l"(map),
-                 "r"(src), "r"(x), "r"(y), "r"(z)
-                 : "memory");
-}
-
-/* The same for a run of bytes: 16-byte aligned, a multiple of 16. */
-PTX_FN void ptx_bulk_add_bf16(void *dst, uint32_t src, uint32_t bytes)
-{
-    asm volatile(
-        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.bf16 [%0], [%1], %2;" ::"l"(
-            dst),
-        "r"(src), "r"(bytes)
-        : "memory");
-}
-
-PTX_FN void ptx_bulk_add_f32(void *dst, uint32_t src, uint32_t bytes)
-{
-    asm volatile(
-        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(dst),
-        "r"(src), "r"(bytes)
-        : "memory");
 }
 
 /* Closes this thread's current bulk group. */
@@ -658,16 +613,6 @@ PTX_FN void ptx_store_shared_4(uint32_t dst, uint4 v)
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(v.x), "r"(v.y),
                  "r"(v.z), "r"(v.w)
                  : "memory");
-}
-
-/* The same with each matrix transposed: register m holds two neighbours of column l / 4. */
-PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2,
-                                       uint32_t r3)
-{
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst),
-        "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-        : "memory");
 }
 
 /* The way back, and back transposed (9.7.14.5.15). */

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/hopper/wgmma.cuh"
 #include "tests/helpers/conform_80.cuh"
+#include "tests/helpers/conform_ptx.cuh"
 
 struct place {
     int32_t x, y, z, w, v;
@@ -40,7 +40,7 @@ __global__ void conform_load(const __grid_constant__ CUtensorMap map, struct pla
         else
             ptx_tma_load_5d(to, &map, BARRIER, at.x, at.y, at.z, at.w, at.v);
     }
-    wait(BARRIER, 0);
+    wait(BARRIER, mbar_phase_of(0));
     dump(out, to, at.bytes);
 }
 
@@ -71,7 +71,7 @@ template <int mode> __global__ void conform_bulk(const uint32_t *in, uint32_t *o
         ptx_mbar_expect(BARRIER, 4096);
         ptx_bulk_load(shared, in + 64, 2048, BARRIER);
         ptx_bulk_load(shared + 2048, in + 1024, 2048, BARRIER);
-        wait(BARRIER, 0);
+        wait(BARRIER, mbar_phase_of(0));
         if (mode == 0)
             ptx_bulk_store(out + 4, shared, 4096);
         else if (mode == 1)
@@ -93,7 +93,7 @@ __global__ void conform_multicast(const __grid_constant__ CUtensorMap map, uint3
         ptx_tma_load_3d_cluster(shared + rank * 64 * 128, &map, BARRIER, 8, (int32_t)rank * 40 - 8,
                                 0, 3);
     }
-    wait(BARRIER, 0);
+    wait(BARRIER, mbar_phase_of(0));
     dump(out + rank * 4096, shared, 2 * 64 * 128);
     ptx_cluster_sync();
 }

@@ -3,7 +3,8 @@
  *   gpu_halves check    two batches begin, a kernel that fills the GPU, both end: captured in one CUDA graph and
  *                       replayed with other experts each time: rows and sums have the bits of whole launches
  *   gpu_halves bench    us of a launch in one piece, in halves, of the kernel, and of the kernel between the
- *                       halves, against both in turn: 16, 64 and 128 tokens a rank
+ *                       halves, against both in turn: 16, 64 and 128 tokens a rank. Then the last two again
+ *                       where in each turn one rank, one after the other, is late by the longer kernel
  *
  * Needs two Hopper GPUs. */
 #include "tests/helpers/gpu_numbers.cuh"
@@ -155,12 +156,18 @@ static int filler_launch(const struct filler *f, cudaStream_t stream)
 
 /* ---- what is captured ---- */
 
-enum what { WHOLE, HALVES, FILLER, BETWEEN, IN_TURN, WHATS };
+enum what { WHOLE, HALVES, FILLER, BETWEEN, IN_TURN, LATE_BETWEEN, LATE_IN_TURN, WHATS };
 
+/* late: what the rank does first; NULL: nothing. */
 static int enqueue(enum what what, struct batch *b, int op, const struct filler *f,
-                   cudaStream_t stream)
+                   const struct filler *late, cudaStream_t stream)
 {
     int failed = 0;
+    if (what >= LATE_BETWEEN) {
+        if (late)
+            failed |= filler_launch(late, stream);
+        what = what == LATE_BETWEEN ? BETWEEN : IN_TURN;
+    }
     if (what == WHOLE || what == IN_TURN)
         failed |= batch_launch(b, op, 0, stream);
     if (what == HALVES || what == BETWEEN)
@@ -236,9 +243,9 @@ static int check(struct mk_comm *comm, uint32_t rank, const struct filler *f, cu
 
 /* ---- bench ---- */
 
-/* us of one of BURST launches in a graph, the median. */
-static double measure(struct mk_comm *comm, enum what what, struct batch *b, int op,
-                      const struct filler *f, cudaStream_t stream)
+/* us of one of BURST launches in a graph, the median. In turn i rank i % GPUS is late. */
+static double measure(struct mk_comm *comm, uint32_t rank, enum what what, struct batch *b, int op,
+                      const struct filler *f, const struct filler *late, cudaStream_t stream)
 {
     double us[ROUNDS];
     cudaEvent_t from, to;
@@ -247,7 +254,7 @@ static double measure(struct mk_comm *comm, enum what what, struct batch *b, int
     cudaGraphExec_t graph = capture(stream, [&] {
         int failed = 0;
         for (int i = 0; i < BURST; i++)
-            failed |= enqueue(what, b, op, f, stream);
+            failed |= enqueue(what, b, op, f, i % GPUS == (int)rank ? late : NULL, stream);
         return failed;
     });
     if (!graph)
@@ -272,9 +279,9 @@ static int bench(struct mk_comm *comm, uint32_t rank, const struct filler *of, c
     uint64_t random = rank + 1;
     if (!rank)
         printf("us, 2 ranks, %d,E%d,k%d, medians of %d graphs of %d\n"
-               "%-12s %6s %8s %8s %8s %9s %9s\n",
+               "%-12s %6s %8s %8s %8s %9s %9s %13s %13s\n",
                HIDDEN, EXPERTS, K, ROUNDS, BURST, "operator", "tokens", "whole", "halves", "kernel",
-               "in turn", "between");
+               "in turn", "between", "late, in turn", "late, between");
     for (uint32_t tokens : measured) {
         struct batch b;
         if (int result = batch_open(&b, comm, tokens, rank))
@@ -285,12 +292,14 @@ static int bench(struct mk_comm *comm, uint32_t rank, const struct filler *of, c
             for (int i = 0; i < 2; i++) {
                 double us[WHATS];
                 for (int what = 0; what < WHATS; what++)
-                    if ((us[what] = measure(comm, (enum what)what, &b, op, &of[i], stream)) < 0)
+                    if ((us[what] = measure(comm, rank, (enum what)what, &b, op, &of[i], &of[1],
+                                            stream)) < 0)
                         return -1;
                 if (!rank)
-                    printf("%-12s %6u %8.1f %8.1f %8.1f %9.1f %9.1f\n",
+                    printf("%-12s %6u %8.1f %8.1f %8.1f %9.1f %9.1f %13.1f %13.1f\n",
                            op ? "moe_combine" : "moe_dispatch", tokens, us[WHOLE], us[HALVES],
-                           us[FILLER], us[IN_TURN], us[BETWEEN]);
+                           us[FILLER], us[IN_TURN], us[BETWEEN], us[LATE_IN_TURN],
+                           us[LATE_BETWEEN]);
             }
     }
     return 0;

@@ -27,7 +27,7 @@ static const struct {
      * in gemm_pass a lane would have to be two phases of a stage behind its warp's first; behind
      * gemm_give all lanes meet where the tile is stored or sent, before the next is asked for */
     {"gemm.cuh", HOPPER_P_SYNCWARP, 4},
-    {"moe_ffn.cuh", HOPPER_P_SYNCWARP, 1},
+    {"moe_ffn_wgmma.cuh", HOPPER_P_SYNCWARP, 1},
     {"moe_ffn_fp8.cu", HOPPER_P_SYNCWARP, 1},
     {"attention.cuh", HOPPER_P_SYNCWARP, 1},
     /* consumers, and what follows the engine, with fewer registers than ptxas was told: its
@@ -72,15 +72,12 @@ static const struct {
     /* the next is the barrier of what follows */
     {"cta_rows.cuh", HOPPER_P_BARRIER, 1},
     /* it is one: only blocks of this GPU look */
-    {"moe_ffn.cuh", HOPPER_P_RELEASE, 1},
+    {"moe_ffn_wgmma.cuh", HOPPER_P_RELEASE, 1},
     /* at the end, and behind the engine, as ring_attention.cu */
     {"moe_ffn.cuh", HOPPER_P_BARRIER, 2},
-    /* the same on engine mma, where the lead's track is another thread's */
-    {"moe_ffn_mma.cuh", HOPPER_P_RELEASE, 1},
-    {"moe_ffn_mma.cuh", HOPPER_P_BARRIER, 1},
+    {"moe_ffn_mma.cuh", HOPPER_P_RELEASE, 1}, /* as moe_ffn_wgmma.cuh */
     /* the engine's own barrier follows; at the end as gemm_launch.cuh */
     {"moe_dispatch_gemm.cuh", HOPPER_P_BARRIER, 1},
-    {"moe_dispatch_gemm_mma.cuh", HOPPER_P_BARRIER, 1},
     {"moe_take.cuh", HOPPER_P_BARRIER, 1},
     /* tables of so few experts end before what TMA loads */
     {"moe_take.cuh", HOPPER_P_FENCE_ASYNC, 1},

@@ -149,11 +149,14 @@ int plan_size_moe_rows(const struct op_descriptor *op, struct moe_dispatch_plan 
         m->layers = plan_moe_layers(q);
     if (q->own[MOE_HALVES])
         plan_size_moe_parts(m, q, moves);
-    /* on a GPU a warp takes a token, or, of few, all warps of a block */
-    m->take_rows = cuda
-                       ? moe_between(1, (uint32_t)mk_ceil_div(m->tokens, *reducers ? *reducers : 1),
-                                     MK_ROUTE_WARPS)
-                       : 8;
+    /* On a GPU a warp takes a token. Up to 16 tokens a block, each turn is of one or two, by all
+     * warps of a block: 64 to 1024 tokens took 8 to 14 % longer by twelve a turn, 4096 3 % less
+     * (two H200s). */
+    const uint64_t takers = *reducers ? *reducers : 1;
+    m->take_rows = !cuda ? 8
+                   : m->tokens >= 16 * takers
+                       ? MK_ROUTE_WARPS
+                       : moe_between(1, (uint32_t)mk_ceil_div(m->tokens, takers), 2);
     q->m = (uint64_t)m->row_tiles * m->tile_m;
     q->n = q->k = q->moe.hidden;
     return 0;

@@ -135,7 +135,7 @@ PTX_FN void attention_load_values(const struct attention_operands *op, const Sou
 template <class shape, class Source>
 PTX_FN void attention_produce(const struct attention_operands *op, Source *source, uint32_t shared)
 {
-    struct pipeline_position k_ring = {0, 0}, v_ring = {0, 0}, q_ring = {0, 0};
+    struct pipeline_position k_ring = {}, v_ring = {}, q_ring = {};
     struct attention_tile tile;
     struct attention_keys keys;
     struct attention_last last;
@@ -170,6 +170,26 @@ PTX_FN void attention_produce(const struct attention_operands *op, Source *sourc
     source->close();
 }
 
+/* Which warp does what, where it waits and at what it arrives. */
+template <class shape> struct attention_roles {
+    static constexpr uint32_t few = shape::producer_registers, many = shape::consumer_registers,
+                              filled = MBAR_SET(MBAR_KEYS) | MBAR_SET(MBAR_VALUES) |
+                                       MBAR_SET(MBAR_QUERIES),
+                              read = MBAR_SET(MBAR_KEYS_READ) | MBAR_SET(MBAR_VALUES_READ) |
+                                     MBAR_SET(MBAR_QUERIES_READ);
+
+    /* role, first warp, warps, registers, {waits for, one thread arrives at, one of each warp} */
+    static constexpr struct warp_table table = {{
+        {ENGINE_PRODUCER, 0, 1, few, {read, filled}},
+        {ENGINE_FREE, 1, 3, few},
+        {ENGINE_CONSUMER, 4, 4 * shape::groups, many, {filled, 0, read}},
+    }};
+    static_assert(table.covers(shape::threads / 32) && table.meets(),
+                  "each warp has a role, and who waits is waited for");
+    static_assert(table.shares(65536 / shape::threads / 8 * 8),
+                  "more than there are: setmaxnreg.inc would wait for ever");
+};
+
 /*
  * Runs the CTA's tiles. All shape::threads threads call, once, with shape::shared_bytes of dynamic
  * shared memory; the kernel has __launch_bounds__(shape::threads, 1). Returns when all stores have
@@ -178,28 +198,35 @@ PTX_FN void attention_produce(const struct attention_operands *op, Source *sourc
 template <class shape, class Source>
 PTX_FN void attention_compute(const struct attention_operands *op, Source *source, uint8_t *memory)
 {
+    typedef attention_roles<shape> roles;
     uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
     if (threadIdx.x == 0) {
         ptx_tensormap_prefetch(&op->q);
         ptx_tensormap_prefetch(&op->o);
         pipeline_init<shape::stages>(shared + shape::k_barriers,
-                                     4 * shape::groups); /* consumer warps */
-        pipeline_init<shape::stages>(shared + shape::v_barriers, 4 * shape::groups);
-        pipeline_init<1>(shared + shape::q_barriers, 4 * shape::groups);
+                                     warp_arrivals<roles, MBAR_KEYS_READ>(),
+                                     warp_arrivals<roles, MBAR_KEYS>());
+        pipeline_init<shape::stages>(shared + shape::v_barriers,
+                                     warp_arrivals<roles, MBAR_VALUES_READ>(),
+                                     warp_arrivals<roles, MBAR_VALUES>());
+        pipeline_init<1>(shared + shape::q_barriers, warp_arrivals<roles, MBAR_QUERIES_READ>(),
+                         warp_arrivals<roles, MBAR_QUERIES>());
     }
     __syncthreads();
 
     /* The shuffle tells the compiler that it is the same in all lanes. */
     uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-    if (warpgroup == 0) {
-        ptx_registers_dec<shape::producer_registers>();
-        if (threadIdx.x < 32 && ptx_elect())
-            attention_produce<shape>(op, source, shared);
-        else if (threadIdx.x >= 32)
-            source->auxiliary_warp(threadIdx.x / 32);
-        __syncwarp();
-    } else {
+    switch (warp_role_of<roles>(warpgroup * 4)) { /* by warpgroups, who share out registers */
+    case ENGINE_CONSUMER:
         ptx_registers_inc<shape::consumer_registers>();
         attention_consume<shape>(op, source, shared, warpgroup - 1);
+        break;
+    default:
+        ptx_registers_dec<shape::producer_registers>();
+        if (warp_role_of<roles>(threadIdx.x / 32) != ENGINE_PRODUCER)
+            source->auxiliary_warp(threadIdx.x / 32);
+        else if (ptx_elect())
+            attention_produce<shape>(op, source, shared);
+        __syncwarp();
     }
 }

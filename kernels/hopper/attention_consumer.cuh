@@ -226,7 +226,7 @@ PTX_FN void attention_store(const CUtensorMap *to, const float (&o)[shape::dim /
     uint32_t box = shared + shape::o_offset + group * shape::group_bytes;
     if (shape::own_o && thread == 0)
         ptx_bulk_wait_read<0>();
-    ptx_bar_sync(1 + group, 128);
+    ptx_bar_sync(named_warpgroup(group));
 #pragma unroll
     for (int j = 0; j < shape::dim / 16; j++) {
         const float *d = o + j * 8;
@@ -236,7 +236,7 @@ PTX_FN void attention_store(const CUtensorMap *to, const float (&o)[shape::dim /
                         ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
     }
     ptx_fence_async_shared();
-    ptx_bar_sync(1 + group, 128);
+    ptx_bar_sync(named_warpgroup(group));
     if (thread == 0) {
 #pragma unroll
         for (int p = 0; p < shape::panels; p++)
@@ -257,12 +257,12 @@ PTX_FN void attention_consume(const struct attention_operands *op, Source *sourc
     float s[shape::keys / 2], o[shape::dim / 2];
     uint32_t p[shape::keys / 4];
     struct attention_state t;
-    t.k_ring = t.v_ring = {0, 0};
+    t.k_ring = t.v_ring = {};
     t.scale = op->scale * 1.4426950408889634f;
     t.shared = shared;
     t.q = shared + group * shape::group_bytes;
     t.row = group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    for (struct pipeline_position q_ring = {0, 0};; pipeline_step<1>(&q_ring)) {
+    for (struct pipeline_position q_ring = {};; pipeline_step<1>(&q_ring)) {
         struct attention_tile tile;
         struct attention_keys keys;
         pipeline_wait_full<1>(shared + shape::q_barriers, &q_ring, op->limit_ns);

@@ -5,6 +5,7 @@
 #include "kernels/attention_source.cuh"
 #include "kernels/pipeline.cuh"
 #include "kernels/hopper/wgmma.cuh"
+#include "kernels/warp_roles.cuh"
 
 /* A run of keys: of the maps, box 64 x shape::keys. */
 struct attention_keys : attention_keys_of<CUtensorMap> {
@@ -56,7 +57,7 @@ template <int dim_, int keys_, int groups_, int stages_, bool own_o_> struct att
 
     static_assert(dim % 64 == 0 && dim <= 256 && keys % 16 == 0 && keys <= 256,
                   "what wgmma and TMA take");
-    static_assert(groups >= 1 && groups <= 3 && shared_bytes <= 227 * 1024,
+    static_assert(groups >= 1 && groups <= NAMED_WARPGROUPS && shared_bytes <= 227 * 1024,
                   "what a CTA of Hopper has");
 };
 

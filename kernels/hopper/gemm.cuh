@@ -23,9 +23,8 @@
  * reads from shared memory in a product's time all that there is to read, and loads write there too;
  * this one reads three quarters of that, and as many CTAs have something to do.
  *
- * The engine is a template over a tile shape (struct gemm_shape) and a tile source: a struct that
- * says which tiles there are, what has to be waited for and what follows a tile's stores. struct
- * gemm_source is what every source begins with.
+ * The engine is a template over a tile shape (struct gemm_shape) and a tile source, which is what
+ * kernels/engine.cuh says; struct gemm_source is what every source begins with.
  *
  * A and B may be e4m3: then a row of a stage has 128 elements of K, and everything but the products
  * and their sums is the same (gemm_promote.cuh).
@@ -37,20 +36,14 @@
 
 #include <type_traits>
 
-#include "core/cta.h"
+#include "kernels/engine.cuh"
 #include "kernels/half.cuh"
 #include "kernels/hopper/gemm_gather.cuh"
 #include "kernels/pipeline.cuh"
 #include "kernels/hopper/wgmma.cuh"
-
-/* Where a part of a tile begins in a map of C: column, row, slab. */
-struct gemm_place {
-    int32_t x, y, z;
-};
+#include "kernels/warp_roles.cuh"
 
 enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 };
-
-#define GEMM_MEMBER __device__ __forceinline__
 
 /* What A and B are, and what becomes of the sums of e4m3, of which the tensor core keeps 14 bits.
  */
@@ -60,17 +53,6 @@ enum gemm_products {
     GEMM_E4M3_FAST,  /* they stay there; a scale of each row and column at the end */
     GEMM_E4M3_EXACT, /* every 128 of K they are added to fp32 registers; the same scales */
     GEMM_E4M3_BLOCKS /* so, by a scale for 1 x 128 of A and one for 128 x 128 of B */
-};
-
-/* Where the scales are that belong to a CTA's part of a tile, from its first row and column on.
- *
- * Of blocks: a + block * a_pitch + row, b + column / 128 * b_pitch + block, with `blocks` of K. a
- * is copied 16 bytes at a time, and a_pitch is a multiple of 4: what is read begins and ends with a
- * whole one. Else: a + row *
- * a_pitch, b + column * b_pitch. rows, columns: that there are from there on, more than 0. */
-struct gemm_scales {
-    const float *a, *b;
-    uint32_t a_pitch, b_pitch, rows, columns, blocks;
 };
 
 /* Slabs of rows x K; boxes of a stage of K, and of the CTA's rows of a tile: all, half of them
@@ -87,36 +69,18 @@ struct gemm_ring {
     struct pipeline_position at;
 };
 
-/*
- * What a tile source derives from: the calls that it need not have. Those that it must have are
- *
- *   bool next(uint32_t i, struct mk_tile *tile)
- *       The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. The
- *       producer and every consumer thread call it, for i = 0, 1, ... once each, and get the same:
- *       it is a pure function, or hands on what the producer has got (gemm_tickets.cuh). To
- *       consumers, who multiply nothing meanwhile, it need not say which tile, where `idle`,
- *       `place` and the like do not look (gemm_reduce.cuh). Only at the end of a slab may a tile
- *       have fewer rows than the shape's.
- *
- *   const struct gemm_a *a(const struct mk_tile *tile) const
- *       Where the tile's A lies.
- *
- *   struct gemm_place place(uint32_t i, const struct mk_tile *tile, uint32_t row) const
- *       Where in the map of C the CTA's part of a tile goes; `row`: its first row in the tile.
- *
- * Each thread has its own copy of a source. What a consumer keeps there costs registers beside the
- * accumulators.
- */
-struct gemm_source {
+/* What a tile source derives from: beside the calls of kernels/engine.cuh those that this engine
+ * alone makes. */
+struct gemm_source : engine_source<struct gemm_operands, CUtensorMap> {
     /* Of a thread. A source whose auxiliary warps need more says so; a launch gives 168 to
      * each. */
     static constexpr int producer_registers = 104;
     static constexpr int consumer_registers = 200; /* 128 of which hold accumulators */
 
-    /* Rows of A lie apart, and warps 1 to 3 copy them (gemm_gather.cuh) instead of auxiliary_warp:
-     * of those tiles that `gathered` says, where others have an A that follows each other. */
-    static constexpr bool gathers = false;
-    GEMM_MEMBER bool gathered(const struct mk_tile *) const
+    /* Of a source that gathers: warps 1 to 3 copy rows of A (gemm_gather.cuh) instead of
+     * auxiliary_warp, of those tiles that `gathered` says, where others have an A that follows each
+     * other. */
+    ENGINE_MEMBER bool gathered(const struct mk_tile *) const
     {
         return true;
     }
@@ -126,24 +90,11 @@ struct gemm_source {
      * a tile the consumers know `rows`. */
     static constexpr bool halves = false;
 
-    /* A tile's columns of B are two runs, half of them each: the second begins `second` columns
-     * behind the first. */
-    static constexpr bool two_runs = false;
-    GEMM_MEMBER uint32_t second(const struct mk_tile *) const
-    {
-        return 0;
-    }
-
-    /* A plan may have a tile's columns be two runs, of at least 64: uint32_t up() const is then how far
-     * behind the first the second begins, else 0. */
-    static constexpr bool gates = false;
-
-    /* Sums are those of blocks of K, added in a tree: uint32_t blocks() const, 1, 2, 4 or 8, and uint32_t block_end(uint32_t) const,
-     * of a tile's stages the first behind a block (gemm_tree.cuh). asks_lane: gemm_lane there. */
-    static constexpr bool tree = false, asks_lane = false;
+    /* Of a source whose sums are in a tree: gemm_lane (gemm_tree.cuh). */
+    static constexpr bool asks_lane = false;
 
     /* One sum of the first consumer's and the second's, of shapes of two parts. */
-    static GEMM_MEMBER float join(float first, float second)
+    static ENGINE_MEMBER float join(float first, float second)
     {
         return first + second;
     }
@@ -152,11 +103,17 @@ struct gemm_source {
      * (gemm_promote.cuh); with one there is room beside 128 final sums for what a source adds. */
     template <class shape> static constexpr int raw_sets = 2;
 
+    /* Beside what the engine's warps do at its own mbarriers (gemm_roles): what they do at the
+     * source's, each consumer warpgroup too; and roles of auxiliary warps that a launch's plan
+     * chooses. */
+    static constexpr struct warp_meeting producer_at = {}, gatherer_at = {}, consumer_at[2] = {};
+    static constexpr struct warp_role chosen_roles[2] = {};
+
     /* What blocks without tiles do as warps beside the engine do stands in a kernel once, and the producer is that of kernels of several
      * shapes, of one too. Whether the calling block has tiles: of one that has none all threads call auxiliary_warp, with a
      * producer's registers. */
     static constexpr bool shared_code = false;
-    GEMM_MEMBER bool computes() const
+    ENGINE_MEMBER bool computes() const
     {
         return true;
     }
@@ -165,12 +122,8 @@ struct gemm_source {
      * of the launch again. */
     static constexpr bool goes_on = false;
 
-    /* Where tiles are those of several products: stages of K, the maps of B and of C, and how many
-     * boxes of 64 columns of its sums are stored. */
-    GEMM_MEMBER uint32_t stages_of_k(const struct gemm_operands *op, const struct mk_tile *) const;
-    GEMM_MEMBER const CUtensorMap *b(const struct gemm_operands *op, const struct mk_tile *) const;
-    GEMM_MEMBER const CUtensorMap *c(const struct gemm_operands *op, const struct mk_tile *) const;
-    template <class shape> GEMM_MEMBER uint32_t boxes(const struct mk_tile *) const
+    /* How many boxes of 64 columns of its sums are stored. */
+    template <class shape> ENGINE_MEMBER uint32_t boxes(const struct mk_tile *) const
     {
         return shape::tile_n / 64;
     }
@@ -180,65 +133,29 @@ struct gemm_source {
      * nothing. The tile that `first` has filled is what the producer calls next(0) with. */
     static constexpr bool b_ahead = false, a_ahead = false;
 
-    /* The producer thread of each CTA, first and last of all; at close every load has been
-     * consumed. */
-    GEMM_MEMBER void open()
-    {
-    }
-    GEMM_MEMBER void close()
-    {
-    }
-
-    /* Of products of e4m3: where the i-th tile's scales lie. row: the CTA's first in the tile.
-     * Of blocks, what it says of A is read by bulk copies behind `before`; all else by consumers'
-     * ordinary loads, of B's when they will. Where rows lie apart `a` is NULL, and the warps that gather
-     * them read of B's. */
-    GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *, uint32_t) const
-    {
-        return {};
-    }
-
     /* A box of B; no CTA but this one has it from this load. */
-    GEMM_MEMBER void load_box(uint32_t to, const CUtensorMap *map, uint32_t full, int32_t x,
-                              int32_t y, int32_t slab) const
+    ENGINE_MEMBER void load_box(uint32_t to, const CUtensorMap *map, uint32_t full, int32_t x,
+                                int32_t y, int32_t slab) const
     {
         ptx_tma_load_3d(to, map, full, x, y, slab);
-    }
-
-    /* B has a scale for each of its columns: of blocks `scales` says those of A alone, and the finished
-     * sums take struct column_scales columns(uint32_t i, const struct mk_tile *) const. */
-    static constexpr bool by_columns = false;
-
-    /* Where the tile's B lies in the map of it: 0, or the number of its slab. */
-    GEMM_MEMBER int32_t b_slab(const struct mk_tile *) const
-    {
-        return 0;
     }
 
     /* Whether all that a consumer warpgroup has of a tile, from row `row` of it on, is outside C:
      * it then computes nothing, and calls begin, publish and after all the same. The same in all its
      * threads. */
-    GEMM_MEMBER bool idle(const struct mk_tile *, uint32_t) const
+    ENGINE_MEMBER bool idle(const struct mk_tile *, uint32_t) const
     {
         return false;
     }
 
-    /* The producer thread, when the stage for a slice of the tile's K is free, before its loads of
-     * A. It may wait (within bounds) for A to arrive. If that fails, it notes so and returns all
-     * the same, at once from then on: the launch ends over whatever the memory holds, and fails as
-     * a whole. */
-    GEMM_MEMBER void before(uint32_t, const struct mk_tile *, uint32_t)
-    {
-    }
-
     /* The producer thread, when the tile's first loads are under way: it may work out what it needs
      * to know of the next tile. It may say anew what the tile is, rather than keep it. */
-    GEMM_MEMBER void prefetch_next(uint32_t, struct mk_tile *)
+    ENGINE_MEMBER void prefetch_next(uint32_t, struct mk_tile *)
     {
     }
 
     /* The producer thread, behind a tile's loads: whether stages follow that are added to the tile. It may wait for them. */
-    GEMM_MEMBER bool has_addends(uint32_t)
+    ENGINE_MEMBER bool has_addends(uint32_t)
     {
         return false;
     }
@@ -246,59 +163,25 @@ struct gemm_source {
     /* The same, then: fills stages with what is added to the tile.
      * All consumers call `add` for it, when the products are whole: each takes all of these stages
      * from the ring, in the same order. rank: in the cluster. */
-    template <class shape> GEMM_MEMBER void load_addends(uint32_t, struct gemm_ring *, uint32_t)
+    template <class shape> ENGINE_MEMBER void load_addends(uint32_t, struct gemm_ring *, uint32_t)
     {
     }
     template <class shape>
-    GEMM_MEMBER void add(uint32_t, float (&)[shape::blocks][shape::tile_n / 2], uint32_t, uint32_t,
-                         struct gemm_ring *) const
+    ENGINE_MEMBER void add(uint32_t, float (&)[shape::blocks][shape::sums], uint32_t, uint32_t,
+                           struct gemm_ring *) const
     {
     }
 
     /* All threads of each consumer warpgroup, before they ask for tile i: a chance to do at once
      * what `publish` would do once its first loads are there, which may wait for it. */
-    GEMM_MEMBER void publish_early(uint32_t)
+    ENGINE_MEMBER void publish_early(uint32_t)
     {
     }
 
-    /* One thread of each consumer warpgroup, when the tile's first loads have landed. */
-    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
-    {
-    }
-
-    /* All threads of each consumer warpgroup, when the products of a tile are done: what follows
-     * them before they are rounded. */
-    template <class shape>
-    GEMM_MEMBER void epilogue(const struct mk_tile *,
-                              float (&)[shape::blocks][shape::tile_n / 2]) const
-    {
-    }
-
-    /* All threads of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA;
-     * rank: the CTA's in its cluster), when the products of a tile are done: what it leaves in the
-     * sums is stored. True: it has stored them itself, and the engine does not. */
-    template <class shape>
-    GEMM_MEMBER bool store_sums(uint32_t, float (&)[shape::blocks][shape::tile_n / 2], uint32_t,
-                                uint32_t) const
-    {
-        return false;
-    }
-
-    /* One thread of each, when the tile is stored, or in committed TMA stores. */
-    GEMM_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
-    {
-    }
-
-    /* The same thread, some products into the next tile or after the last: the stores have had time
-     * to be written, so that whoever announces them to others, who calls ptx_bulk_wait_all first,
-     * does not stand still. */
-    GEMM_MEMBER void publish(uint32_t, uint32_t) const
-    {
-    }
-
-    /* All lanes of each warp that the engine leaves free (1 to 3), meanwhile: other work of the
-     * block. */
-    GEMM_MEMBER void auxiliary_warp(uint32_t)
+    /* The thread that has called `after`, some products into the next tile or after the last: the
+     * stores have had time to be written, so that whoever announces them to others, who calls
+     * ptx_bulk_wait_all first, does not stand still. */
+    ENGINE_MEMBER void publish(uint32_t, uint32_t) const
     {
     }
 };
@@ -311,30 +194,12 @@ struct gemm_operands {
     uint32_t a_rows; /* of a slab of A. What lies behind them nobody loads, and what is made of it
                       * nobody stores */
     uint32_t a_rest; /* rows of the last tile's last CTA that has any */
-    uint32_t b_kn;   /* of a shape of GEMM_B_EITHER: B is K x N, else N x K */
+    uint32_t b_kn;   /* of a shape of ENGINE_B_EITHER: B is K x N, else N x K */
     uint32_t shape;  /* which of a kernel's shapes (gemm_shapes) */
     struct barrier_watch watch; /* its limit is above what a source's `before` may take */
     uint64_t limit_ns; /* of consumers, longer: they have no registers to say where they stand, and
                         * whoever fills and empties their buffers stands still with them */
 };
-
-GEMM_MEMBER uint32_t gemm_source::stages_of_k(const struct gemm_operands *op,
-                                              const struct mk_tile *) const
-{
-    return op->stages_of_k;
-}
-
-GEMM_MEMBER const CUtensorMap *gemm_source::b(const struct gemm_operands *op,
-                                              const struct mk_tile *) const
-{
-    return &op->b;
-}
-
-GEMM_MEMBER const CUtensorMap *gemm_source::c(const struct gemm_operands *op,
-                                              const struct mk_tile *) const
-{
-    return &op->c;
-}
 
 /* What a shape whose stages leave no room for it has among a kernel's variables, which lie before
  * them. */
@@ -344,11 +209,7 @@ struct gemm_front {
 };
 PTX_SHARED(struct gemm_front, gemm_front_shared, 1);
 
-/* How B lies, of a shape: N x K, K x N, or either, as the operands say. The last has both main
- * loops and all else once, where kernels of both layouts would have all twice. */
-enum gemm_layout { GEMM_B_NK, GEMM_B_KN, GEMM_B_EITHER };
-
-/* One tile shape, and the shared memory that it makes of it. b_kn: enum gemm_layout. c_boxes: of
+/* One tile shape, and the shared memory that it makes of it. b_kn: enum engine_layout. c_boxes: of
  * 64 x 64 of C on their way out, for each consumer warpgroup. number: of the sums that a source
  * takes in and gives away itself, enum mk_dtype; C is `element`. products: enum gemm_products; of
  * e4m3, B is N x K. */
@@ -374,9 +235,9 @@ struct gemm_shape {
      * both loops 64 rows took 1 us longer of 35, and 512 took 4 of 74. */
     template <int layout>
     using laid = gemm_shape<tile_m, tile_n, cluster, layout, stages, c_boxes, number, products>;
-    using any_layout = laid<half ? (int)GEMM_B_EITHER : (int)b_kn>;
+    using any_layout = laid<half ? (int)ENGINE_B_EITHER : (int)b_kn>;
     static constexpr bool large = tile_n == 256 || (tile_n == 128 && number == MK_FP24);
-    using either = laid<half && large ? (int)GEMM_B_EITHER : (int)b_kn>;
+    using either = laid<half && large ? (int)ENGINE_B_EITHER : (int)b_kn>;
     static constexpr int loaded_rows = splits ? 2 * tile_m : tile_m, /* of A, by a CTA */
         sharers = splits ? 1 : cluster; /* CTAs that fill each other's stages */
     /* The second consumer gives its sums to a first one. */
@@ -387,6 +248,9 @@ struct gemm_shape {
     static constexpr int blocks =
         joins ? 1 : tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
     static constexpr int stage_k = parts * tile_k;
+    static constexpr int sums = tile_n / 2;          /* of a thread, in each block */
+    static constexpr uint32_t k_bytes = parts * 128; /* of a row of A */
+    static constexpr bool halved = false;
 
     static constexpr uint32_t a_part_bytes = loaded_rows * 128;
     static constexpr uint32_t b_part_bytes = tile_n * 128;
@@ -415,25 +279,25 @@ struct gemm_shape {
 
     /* As gemm_shapes has them. */
     template <class shape> static constexpr uint32_t number_of = 0;
-    template <class function> static GEMM_MEMBER void choose(uint32_t, const function &call)
+    template <class function> static ENGINE_MEMBER void choose(uint32_t, const function &call)
     {
         call(gemm_shape());
     }
 
-    static GEMM_MEMBER uint32_t barriers(uint32_t shared)
+    static ENGINE_MEMBER uint32_t barriers(uint32_t shared)
     {
         return fronted ? ptx_shared(gemm_front_shared->barriers) : shared + barriers_offset;
     }
 
     /* Where rows of A lie apart: B's scales of a stage. */
-    static GEMM_MEMBER uint32_t b_scales(uint32_t shared, uint32_t stage)
+    static ENGINE_MEMBER uint32_t b_scales(uint32_t shared, uint32_t stage)
     {
         return fronted ? ptx_shared(gemm_front_shared->b_scales[stage])
                        : shared + scales_offset + stage * scales_part_bytes + tile_m * 4;
     }
 
     /* The first row of the CTA's that consumer warpgroup `half` has sums of. */
-    static GEMM_MEMBER uint32_t first_row(uint32_t half)
+    static ENGINE_MEMBER uint32_t first_row(uint32_t half)
     {
         return joins ? 0 : half * blocks * 64;
     }
@@ -465,7 +329,7 @@ template <class x, class first, class... others> struct gemm_shapes {
             : 1 + gemm_shapes<x, others...>::template number_of<shape>;
 
     /* Calls `call` with an object of the which-th. */
-    template <class function> static GEMM_MEMBER void choose(uint32_t which, const function &call)
+    template <class function> static ENGINE_MEMBER void choose(uint32_t which, const function &call)
     {
         if (which == 0)
             call(first());
@@ -503,19 +367,19 @@ PTX_FN uint32_t gemm_first_stage(const struct gemm_operands *op, uint32_t rank)
 template <class shape, class function>
 PTX_FN void gemm_as_laid(const struct gemm_operands *op, const function &call)
 {
-    if constexpr (shape::b_kn != GEMM_B_EITHER)
+    if constexpr (shape::b_kn != ENGINE_B_EITHER)
         call(shape());
     else if (op->b_kn)
-        call(typename shape::template laid<GEMM_B_KN>());
+        call(typename shape::template laid<ENGINE_B_KN>());
     else
-        call(typename shape::template laid<GEMM_B_NK>());
+        call(typename shape::template laid<ENGINE_B_NK>());
 }
 
 /* Elements of K: from a stage's first to the next stage's, and from a part's to the second part's. */
 template <class shape, class tile_source> struct gemm_steps {
     static constexpr bool halves = tile_source::tree && shape::parts == 2;
     static constexpr int32_t stage = halves ? shape::tile_k : shape::stage_k;
-    static GEMM_MEMBER int32_t part(const tile_source *source)
+    static ENGINE_MEMBER int32_t part(const tile_source *source)
     {
         if constexpr (halves)
             return source->block_end(source->blocks() / 2 - 1) * shape::tile_k;
@@ -559,7 +423,7 @@ PTX_FN void gemm_load_b(const struct gemm_operands *op, const tile_source *sourc
                   "boxes of B are 64 wide");
 #pragma unroll
     for (int part = 0; part < shape::parts; part++, k += step, b += shape::b_part_bytes) {
-        if (shape::b_kn == GEMM_B_KN || (shape::b_kn == GEMM_B_EITHER && op->b_kn)) {
+        if (shape::b_kn == ENGINE_B_KN || (shape::b_kn == ENGINE_B_EITHER && op->b_kn)) {
 #pragma unroll
             for (int j = 0; j < share / 64; j++) {
                 int32_t at = column + j * 64 + (j * 64 >= run ? second : 0);
@@ -625,7 +489,8 @@ PTX_FN void gemm_load_a(const struct gemm_a_load *a, uint32_t stage, uint32_t fu
  * themselves. Of a block behind the last of K, which a stage of two parts may have, those of the
  * last stand for it. */
 template <class shape>
-PTX_FN const char *gemm_scales_at(const struct gemm_scales *scales, uint32_t block, uint32_t *bytes)
+PTX_FN const char *gemm_scales_at(const struct engine_scales *scales, uint32_t block,
+                                  uint32_t *bytes)
 {
     if (shape::parts > 1 && block >= scales->blocks)
         block = scales->blocks - 1;
@@ -636,7 +501,7 @@ PTX_FN const char *gemm_scales_at(const struct gemm_scales *scales, uint32_t blo
 }
 
 template <class shape>
-PTX_FN uint32_t gemm_scales_bytes(const struct gemm_scales *scales, uint32_t k)
+PTX_FN uint32_t gemm_scales_bytes(const struct engine_scales *scales, uint32_t k)
 {
     uint32_t sum = 0, bytes;
 #pragma unroll
@@ -648,7 +513,7 @@ PTX_FN uint32_t gemm_scales_bytes(const struct gemm_scales *scales, uint32_t k)
 }
 
 template <class shape>
-PTX_FN void gemm_load_scales(const struct gemm_scales *scales, uint32_t shared, uint32_t stage,
+PTX_FN void gemm_load_scales(const struct engine_scales *scales, uint32_t shared, uint32_t stage,
                              uint32_t full, uint32_t k)
 {
     uint32_t bytes;
@@ -666,14 +531,14 @@ template <class shape, class tile_source>
 PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t rank)
 {
-    struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
+    struct gemm_ring ring = {shared, shape::barriers(shared), {}};
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
     constexpr bool blocks = shape::products == GEMM_E4M3_BLOCKS;
     constexpr int32_t stage_step = gemm_steps<shape, tile_source>::stage;
     const int32_t part_step = gemm_steps<shape, tile_source>::part(source);
     const uint32_t begin = gemm_first_stage<shape>(op, rank);
-    struct gemm_scales scales = {};
+    struct engine_scales scales = {};
     struct gemm_a_load a = {};
     struct mk_tile tile;
     uint32_t i, ahead = 0; /* stages that the first tile's B is on its way to */
@@ -699,7 +564,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
                 gemm_load_a<shape, tile_source>(&a, stage, full, &tile,
                                                 (begin + ahead) * stage_step, part_step, rank);
         }
-    source->open();
+    source->open(0);
     for (i = 0; source->next(i, &tile); i++) {
         const int32_t slab = source->b_slab(&tile);
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
@@ -773,7 +638,7 @@ template <class shapes, class tile_source>
 PTX_FN void gemm_produce_several(const struct gemm_operands *op, tile_source *source,
                                  uint32_t shared, uint32_t rank)
 {
-    struct gemm_ring ring = {shared, 0, {0, 0}};
+    struct gemm_ring ring = {shared, 0, {}};
     struct mk_tile tile;
     uint32_t i, first = 0; /* stages of a tile that the ring has */
     const bool begins = source->first(&tile);
@@ -785,7 +650,7 @@ PTX_FN void gemm_produce_several(const struct gemm_operands *op, tile_source *so
         if (begins)
             gemm_produce_stages<shape>(op, source, &ring, &tile, 0, 0, first, rank);
     });
-    source->open();
+    source->open(0);
     for (i = 0; source->next(i, &tile); i++) {
 #pragma unroll 1
         for (uint32_t k = 0, end = first; k < op->stages_of_k; k = end, end = op->stages_of_k) {
@@ -814,7 +679,7 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
                                 uint32_t half, uint32_t accumulate, uint32_t first_row)
 {
     constexpr uint32_t block_bytes = 64 * 128;
-    static_assert(shape::b_kn != GEMM_B_EITHER, "gemm_as_laid tells");
+    static_assert(shape::b_kn != ENGINE_B_EITHER, "gemm_as_laid tells");
     constexpr uint32_t b_step = shape::b_kn ? 16 * 128 : 32;
     uint32_t part = shape::parts == 2 ? half : 0;
     uint64_t a = wgmma_descriptor(stage + part * shape::a_part_bytes + first_row * 128, 0);
@@ -889,7 +754,7 @@ template <class shape, bool tight> PTX_FN void gemm_fill_box(uint32_t box, const
 template <class shape, bool tight>
 PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
                        const float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
-                       uint32_t half, const struct gemm_place *place, uint32_t *boxes)
+                       uint32_t half, const struct engine_place *place, uint32_t *boxes)
 {
     uint32_t thread = threadIdx.x % 128;
     int32_t row0 = place->y + shape::first_row(half);
@@ -908,10 +773,10 @@ PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
                                       shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
             gemm_fill_box<shape, tight>(box, &sum[m][n * 32]);
             ptx_fence_async_shared();
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
             if (thread == 0) {
                 ptx_tma_store_3d(map_c, box, place->x + n * 64, row0 + m * 64, place->z);
                 ptx_bulk_commit();
@@ -952,11 +817,11 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
     uint32_t at =
         shared + shape::c_offset + shape::c_boxes * shape::box_bytes + threadIdx.x % 128 * 16;
     if (i > 0 && half == 0)
-        ptx_bar_arrive(4, 256);
+        ptx_bar_arrive(named_sums_taken());
     if (i > 0 && half == 1)
-        ptx_bar_sync(4, 256);
+        ptx_bar_sync(named_sums_taken());
     if (half == 0)
-        ptx_bar_sync(3, 256);
+        ptx_bar_sync(named_sums_given());
 #pragma unroll
     for (int j = 0; j < shape::tile_n / 8; j++) {
         float *d = &sum[0][j * 4];
@@ -971,7 +836,7 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
         }
     }
     if (half == 1)
-        ptx_bar_arrive(3, 256);
+        ptx_bar_arrive(named_sums_given());
 }
 
 /* Where each CTA of the cluster has multiplied half of K: its second consumer gives its sums to the
@@ -989,9 +854,9 @@ PTX_FN void gemm_give(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
             ptx_mbar_expect(given, shape::tile_n * 256);
         if (i > 0 && threadIdx.x % 32 == 0) /* its lanes have read what came before */
             ptx_mbar_arrive_at_release(taken, 1 - rank);
-        ptx_mbar_wait(given, i & 1, limit_ns);
+        ptx_mbar_wait(given, mbar_phase_of(i), limit_ns);
     } else if (i > 0) {
-        ptx_mbar_wait(taken, (i & 1) ^ 1, limit_ns);
+        ptx_mbar_wait(taken, mbar_phase_before(mbar_phase_of(i)), limit_ns);
     }
 #pragma unroll
     for (int j = 0; j < shape::tile_n / 8; j++) {
@@ -1058,7 +923,7 @@ gemm_multiply_laid(const struct gemm_operands *op, tile_source *source, struct g
                    float (&sum)[shape::blocks][shape::tile_n / 2], const struct mk_tile *tile,
                    uint32_t i, uint32_t half, uint32_t first_row)
 {
-    if constexpr (shape::b_kn == GEMM_B_EITHER) {
+    if constexpr (shape::b_kn == ENGINE_B_EITHER) {
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
 #pragma unroll
@@ -1091,7 +956,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
                          uint32_t half, uint32_t rank)
 {
     float sum[shape::blocks][shape::tile_n / 2];
-    struct gemm_ring ring = {shared, shape::barriers(shared), {0, 0}};
+    struct gemm_ring ring = {shared, shape::barriers(shared), {}};
     struct mk_tile tile;
     uint32_t boxes = 0, i;
     const auto own_half = [&] { return gemm_half<shape, tile_source>(half); };
@@ -1121,10 +986,10 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
         if constexpr (shape::products == GEMM_E4M3_FAST || shape::products == GEMM_E4M3_EXACT)
             gemm_scale<shape>(source, sum, &tile, i, half, rank);
         source->template add<shape>(i, sum, own_half(), own_rank(), &ring);
-        source->template epilogue<shape>(&tile, sum);
+        source->template epilogue<shape>(&tile, sum, 0);
         if ((!shape::joins || half == 0) &&
             !source->template store_sums<shape>(i, sum, own_half(), own_rank())) {
-            struct gemm_place place =
+            struct engine_place place =
                 source->place(i, &tile, own_rank() * gemm_height<shape, tile_source>(&tile));
             gemm_store<shape, tile_source::tree || gemm_tightest<shape, tile_source>>(
                 source->c(op, &tile), source->template boxes<shape>(&tile), sum, shared, own_half(),
@@ -1143,14 +1008,63 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     }
 }
 
-/* A warp that the engine leaves free. */
-template <class shape, class tile_source>
-PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uint32_t shared)
+/* Which warp does what, where it waits and at what it arrives. Of a cluster each consumer warp arrives
+ * at EMPTY of all CTAs that fill its stages, and at TAKEN of the other CTA; and so do the other's
+ * here. splits: the shape's. */
+template <bool splits, class tile_source> struct gemm_roles {
+    static constexpr uint32_t few = tile_source::producer_registers,
+                              many = tile_source::consumer_registers, full = MBAR_SET(MBAR_FULL),
+                              empty = MBAR_SET(MBAR_EMPTY),
+                              given = splits ? MBAR_SET(MBAR_GIVEN) : 0,
+                              taken = splits ? MBAR_SET(MBAR_TAKEN) : 0;
+    static constexpr bool gathers = tile_source::gathers;
+
+    /* role, first warp, warps, registers, {waits for, one thread arrives at, one of each warp} */
+    static constexpr struct warp_table table = {{
+        {ENGINE_PRODUCER, 0, 1, few, warp_also({empty, full}, tile_source::producer_at)},
+        {ENGINE_GATHERER, 1, gathers ? GEMM_GATHER_WARPS : 0, few,
+         warp_also({empty, 0, full}, tile_source::gatherer_at)},
+        {ENGINE_FREE, 1, gathers ? 0 : 3, few},
+        {ENGINE_CONSUMER, 4, 4, many,
+         warp_also({full | given, given, empty | taken}, tile_source::consumer_at[0])},
+        {ENGINE_CONSUMER, 8, 4, many,
+         warp_also({full | taken, 0, empty}, tile_source::consumer_at[1])},
+        tile_source::chosen_roles[0],
+        tile_source::chosen_roles[1],
+    }};
+    static_assert(table.covers(GEMM_THREADS / 32) && table.meets(),
+                  "each warp has a role, and who waits is waited for");
+    static_assert(table.shares(GEMM_LAUNCH_REGISTERS),
+                  "more than there are: setmaxnreg.inc would wait for ever");
+    static_assert(!tile_source::goes_on ||
+                      (few < GEMM_LAUNCH_REGISTERS && many > GEMM_LAUNCH_REGISTERS),
+                  "each takes what the other gives");
+};
+
+/* The warpgroup of warps that do not multiply; of a block without tiles, all. */
+template <class shapes, class tile_source>
+PTX_FN void gemm_beside(const struct gemm_operands *op, tile_source *source, uint32_t shared,
+                        uint32_t rank, enum engine_role role)
 {
-    if constexpr (tile_source::gathers)
-        gemm_gather<shape>(op, source, shared);
-    else
-        source->auxiliary_warp(threadIdx.x / 32);
+    if (tile_source::producer_registers < GEMM_LAUNCH_REGISTERS)
+        ptx_registers_dec<tile_source::producer_registers>();
+    switch (role) {
+    case ENGINE_PRODUCER:
+        if (ptx_elect()) {
+            if constexpr (tile_source::shared_code)
+                gemm_produce_several<shapes>(op, source, shared, rank);
+            else
+                gemm_produce<shapes>(op, source, shared, rank);
+        }
+        break;
+    case ENGINE_GATHERER:
+        if constexpr (tile_source::gathers)
+            gemm_gather<shapes>(op, source, shared);
+        break;
+    default: /* ENGINE_FREE */
+        source->auxiliary_warp(threadIdx.x / 32 - 1);
+    }
+    __syncwarp();
 }
 
 /*
@@ -1162,13 +1076,6 @@ PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uin
 template <class shapes, class tile_source>
 PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, uint8_t *memory)
 {
-    constexpr int producer_registers = tile_source::producer_registers,
-                  consumer_registers = tile_source::consumer_registers;
-    static_assert(!tile_source::goes_on || (producer_registers < GEMM_LAUNCH_REGISTERS &&
-                                            consumer_registers > GEMM_LAUNCH_REGISTERS),
-                  "each takes what the other gives");
-    static_assert(producer_registers + 2 * consumer_registers <= 3 * GEMM_LAUNCH_REGISTERS,
-                  "more than there are: setmaxnreg.inc would wait for ever");
     const bool computes = source->computes();
     uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
     uint32_t rank = 0;
@@ -1180,13 +1087,14 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
             ptx_tensormap_prefetch(&op->b);
             ptx_tensormap_prefetch(&op->c);
             gemm_leave_rest<shape>(op, shared);
+            typedef gemm_roles<shape::splits, tile_source> roles;
             if constexpr (shape::splits) {
-                ptx_mbar_init(shared + shape::given_offset, 1);
-                ptx_mbar_init(shared + shape::taken_offset, 4);
+                ptx_mbar_init(shared + shape::given_offset, warp_arrivals<roles, MBAR_GIVEN>());
+                ptx_mbar_init(shared + shape::taken_offset, warp_arrivals<roles, MBAR_TAKEN>());
             }
             pipeline_init<shape::stages>(shape::barriers(shared),
-                                         8 * shape::sharers, /* consumer warps */
-                                         tile_source::gathers ? 1 + GEMM_GATHER_WARPS : 1);
+                                         warp_arrivals<roles, MBAR_EMPTY>() * shape::sharers,
+                                         warp_arrivals<roles, MBAR_FULL>());
         }
         if (shape::cluster == 1)
             __syncthreads();
@@ -1195,30 +1103,12 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
     });
 
     /* The shuffle tells the compiler that it is the same in all lanes. */
-    uint32_t warpgroup = computes ? __shfl_sync(0xffffffff, threadIdx.x / 128, 0) : 0;
-    if (warpgroup == 0) {
-        if (producer_registers < GEMM_LAUNCH_REGISTERS)
-            ptx_registers_dec<producer_registers>();
-        if constexpr (tile_source::shared_code) {
-            if (computes && threadIdx.x < 32) {
-                if (ptx_elect())
-                    gemm_produce_several<shapes>(op, source, shared, rank);
-            } else {
-                gemm_assist<shapes>(op, source, shared);
-            }
-        } else if (threadIdx.x < 32 && ptx_elect()) {
-            gemm_produce<shapes>(op, source, shared, rank);
-        } else if (threadIdx.x >= 32) {
-            gemm_assist<shapes>(op, source, shared);
-        }
-        __syncwarp();
-        if (tile_source::goes_on && computes) {
-            __syncthreads(); /* consumers have taken theirs, and given them back */
-            ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();
-        }
-    } else {
-        if (consumer_registers > GEMM_LAUNCH_REGISTERS)
-            ptx_registers_inc<consumer_registers>();
+    const uint32_t warpgroup = computes ? __shfl_sync(0xffffffff, threadIdx.x / 128, 0) : 0;
+    typedef gemm_roles<false, tile_source> roles;
+    switch (warp_role_of<roles>(warpgroup * 4)) { /* by warpgroups, who share out registers */
+    case ENGINE_CONSUMER:
+        if (tile_source::consumer_registers > GEMM_LAUNCH_REGISTERS)
+            ptx_registers_inc<tile_source::consumer_registers>();
         shapes::choose(op->shape, [&](auto shape) {
             gemm_consume<decltype(shape)>(op, source, shared, warpgroup - 1, rank);
         });
@@ -1226,6 +1116,14 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
             __syncwarp();
             ptx_registers_dec<GEMM_LAUNCH_REGISTERS>();
             __syncthreads();
+        }
+        break;
+    default:
+        gemm_beside<shapes>(op, source, shared, rank,
+                            computes ? warp_role_of<roles>(threadIdx.x / 32) : ENGINE_FREE);
+        if (tile_source::goes_on && computes) {
+            __syncthreads(); /* consumers have taken theirs, and given them back */
+            ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();
         }
     }
     /* A CTA's shared memory must outlive what its neighbour still sends there. */

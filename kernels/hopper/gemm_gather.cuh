@@ -98,8 +98,8 @@ PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared
     constexpr uint32_t most = (groups + GEMM_GATHER_WARPS - 1) / GEMM_GATHER_WARPS;
     const uint32_t barriers = shape::barriers(shared);
     const uint32_t first = threadIdx.x / 32 - 1, lane = threadIdx.x % 32, piece = lane % 8;
-    struct pipeline_position at = {0, 0};
-    struct gather_filled filled = {{0, 0}, 0};
+    struct pipeline_position at = {};
+    struct gather_filled filled = {};
     struct mk_tile tile;
     for (uint32_t i = 0;; i++) {
         const char *from[most];

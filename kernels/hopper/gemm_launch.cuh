@@ -1,13 +1,14 @@
-/* How what runs on the GEMM engine gets onto a GPU: tensor maps, the choice of the tile shape that
- * a kernel was built for, the kernel of an operator and its launch. Host side, but for the kernel
+/* How what runs on the GEMM engine gets onto a GPU: the choice of the tile shape that a kernel was
+ * built for, the kernel of an operator and its launch. Host side, but for the kernel
  * itself.
  *
  * An operator is a struct `op` with
  *
  *   typedef ... plan
  *       Its plan, a kernel parameter.
- *   typedef ... maps
- *       Tensor maps of its own beside those of struct gemm_operands; a kernel parameter.
+ *   typedef ... views
+ *       Views of its own matrices beside those of struct gemm_operands (kernels/engine.cuh); a
+ *       kernel parameter.
  *   static constexpr bool fp24
  *       Kernels with partial sums of MK_FP24 are built too, for plans whose form asks for them.
  *   static constexpr bool splits, middle
@@ -16,11 +17,12 @@
  *       A kernel has the shapes of all tiles, as what depends on none of them is most of it.
  *   static constexpr uint32_t shared_bytes
  *       Dynamic shared memory that CTAs which do not compute need, or sums that wait (gemm_tree.cuh).
- *   struct gemm_form form(const plan *)
+ *   struct engine_form form(const plan *)
  *       The plan's tile.
- *   int describe<shape>(maps *, struct gemm_operands *, const plan *, const struct gpu_launch *)
- *       Fills the maps and operands, but for operands->watch. 0, or what tensormap.h says.
- *   void compute<shape>(plan, launch, operands, maps, memory)
+ *   int describe<shape>(views *, struct gemm_operands *, const plan *, const struct gpu_launch *)
+ *       Fills the views and operands, but for the limits of waits and B's layout. 0, or what
+ *       tensormap.h says.
+ *   void compute<shape>(plan, launch, operands, views, memory)
  *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
  *   static constexpr bool of_all_blocks
  *       compute is for all threads of any other block, too; else there is
@@ -33,66 +35,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/gemm_tiles.h"
 #include "core/plan.h"
 #include "kernels/admit.h"
-#include "kernels/cta.cuh"
-#include "kernels/hopper/gemm.cuh"
-#include "kernels/hopper/tensormap.h"
-
-/* Which of the built kernels a plan wants. */
-struct gemm_form {
-    uint32_t tile_m, tile_n, cluster;
-    uint32_t number; /* enum mk_dtype of partial sums */
-};
-
-/* tensormap_bf16, of any 16 bits, or tensormap_bytes: whichever the shape's A and B are. */
-template <class shape>
-static int gemm_describe(CUtensorMap *map, const void *base, const uint64_t extent[3],
-                         uint64_t row_stride, uint64_t slab_stride, const uint32_t box[2])
-{
-    return shape::half ? tensormap_bf16(map, base, extent, row_stride, slab_stride, box)
-                       : tensormap_bytes(map, base, extent, row_stride, slab_stride, box);
-}
-
-/* The map of the B's of several groups, [k, n] or [n, k] each as the shape has it; columns: of n,
- * that a box of the latter has. 0, or what tensormap.h says. */
-template <class shape>
-static int gemm_describe_groups(CUtensorMap *map, const void *b, uint64_t n, uint64_t k,
-                                uint64_t groups, uint32_t columns = shape::tile_n / shape::sharers)
-{
-    const uint64_t nk[3] = {k, n, groups}, kn[3] = {n, k, groups};
-    const uint32_t nk_box[2] = {shape::tile_k, columns}, kn_box[2] = {64, GEMM_TILE_K};
-    return shape::b_kn ? tensormap_bf16(map, b, kn, n, n * k, kn_box)
-                       : gemm_describe<shape>(map, b, nk, k, n * k, nk_box);
-}
-
-/* The maps of an A of `rows` rows of k elements in each of `slabs`, of which the last tiles begin to
- * be cut at row `from`. halves: as the source's. 0, or what tensormap.h says. */
-template <class shape, bool halves = false>
-static int gemm_describe_a(struct gemm_a *a, struct gemm_operands *op, const void *base, uint64_t k,
-                           uint64_t rows, uint64_t slabs, uint64_t slab_stride, uint64_t from)
-{
-    const uint64_t extent[3] = {k, rows, slabs};
-    constexpr uint32_t all = shape::loaded_rows, half = all / 2;
-    const uint32_t last = (uint32_t)((rows - from) % (all * shape::sharers)), /* of a tile */
-        height = halves && half % 64 == 0 && last <= half * shape::sharers ? half : all,
-                   left = last % height;
-    const uint32_t whole[2] = {shape::tile_k, all}, halved[2] = {shape::tile_k, half},
-                   rest[2] = {shape::tile_k, left ? gemm_a_box<shape>(left) : all};
-    op->a_rows = (uint32_t)rows;
-    op->a_rest = rest[1];
-    int err = gemm_describe<shape>(&a->whole, base, extent, k, slab_stride, whole);
-    if (!err && halves)
-        err = gemm_describe<shape>(&a->half, base, extent, k, slab_stride, halved);
-    return err ? err : gemm_describe<shape>(&a->rest, base, extent, k, slab_stride, rest);
-}
-
-template <class shape>
-static int gemm_describe_b(CUtensorMap *map, const void *b, uint64_t n, uint64_t k)
-{
-    return gemm_describe_groups<shape>(map, b, n, k, 1);
-}
+#include "kernels/hopper/engine.cuh"
 
 /* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. early: the kernel
  * calls ptx_await_launches before it touches memory, so that its blocks may come while those of the
@@ -131,13 +76,13 @@ static int gemm_launch_kernel(void (*kernel)(parameters...), uint32_t blocks, ui
 /* All threads of a block of the grid, which is rounded up to clusters. */
 template <class op, class shape>
 PTX_FN void gemm_op_block(const typename op::plan *plan, const struct gpu_launch *launch,
-                          const struct gemm_operands *operands, const typename op::maps *maps,
+                          const struct gemm_operands *operands, const typename op::views *views,
                           uint8_t *memory)
 {
     ptx_launch_next();
     if (blockIdx.x <
         (op::of_all_blocks ? mk_total_blocks(&launch->split) : launch->split.ctas[MK_COMPUTE]))
-        op::template compute<shape>(plan, launch, operands, maps, memory);
+        op::template compute<shape>(plan, launch, operands, views, memory);
     else if constexpr (!op::of_all_blocks)
         if (blockIdx.x < mk_total_blocks(&launch->split))
             op::template communicate<shape>(plan, launch, memory);
@@ -151,10 +96,10 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     gemm_op_kernel(const __grid_constant__ typename op::plan plan,
                    const __grid_constant__ struct gpu_launch launch,
                    const __grid_constant__ struct gemm_operands operands,
-                   const __grid_constant__ typename op::maps maps)
+                   const __grid_constant__ typename op::views views)
 {
     PTX_SHARED_DYNAMIC(memory);
-    gemm_op_block<op, shape>(&plan, &launch, &operands, &maps, memory);
+    gemm_op_block<op, shape>(&plan, &launch, &operands, &views, memory);
 }
 
 template <class op, class shape> constexpr uint32_t gemm_op_shared_bytes()
@@ -167,13 +112,13 @@ template <int rows, int columns, int cluster, int stages, int boxes, int number,
           class function>
 static int gemm_shape_as_laid(int transposed, function call)
 {
-    typedef gemm_shape<rows, columns, cluster, GEMM_B_NK, stages, boxes, number, products> nk;
-    return transposed ? call(nk()) : call(typename nk::template laid<GEMM_B_KN>());
+    typedef gemm_shape<rows, columns, cluster, ENGINE_B_NK, stages, boxes, number, products> nk;
+    return transposed ? call(nk()) : call(typename nk::template laid<ENGINE_B_KN>());
 }
 
 /* The same of the number that the form asks for. */
 template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
-static int gemm_op_shape(const struct gemm_form *form, int transposed, function call)
+static int gemm_op_shape(const struct engine_form *form, int transposed, function call)
 {
     if constexpr (op::fp24)
         if (form->number == MK_FP24)
@@ -211,7 +156,7 @@ template <class op> struct gemm_bf16_kernels {
     }
 
     template <class function>
-    static int dispatch(const struct gemm_form *form, int transposed, function call)
+    static int dispatch(const struct engine_form *form, int transposed, function call)
     {
 #define GEMM_OP_TRY(rows, columns, cluster_, stages, boxes)                                        \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
@@ -238,7 +183,7 @@ template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
     template <class shape> using shapes = typename shape::either; /* of several are none built */
 
     template <class function>
-    static int dispatch(const struct gemm_form *form, int transposed, function call)
+    static int dispatch(const struct engine_form *form, int transposed, function call)
     {
 #define GEMM_TREE_TRY(rows, columns, cluster_, stages, boxes)                                      \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
@@ -256,7 +201,7 @@ template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator 
     static int prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
                        size_t error_size)
     {
-        const struct gemm_form form = op::form(plan);
+        const struct engine_form form = op::form(plan);
         int err = kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             typedef typename kernels::template shapes<built> shapes;
@@ -272,23 +217,23 @@ template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator 
     static int launch(const typename op::plan *plan, const struct mk_problem *q,
                       const struct gpu_launch *launch, cudaStream_t stream)
     {
-        const struct gemm_form form = op::form(plan);
+        const struct engine_form form = op::form(plan);
         return kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             typedef typename kernels::template shapes<built> shapes;
-            typename op::maps maps;
+            typename op::views views;
             struct gemm_operands operands;
             gpu_limit_waits(&operands, launch);
             operands.b_kn = built::b_kn;
             operands.shape = shapes::template number_of<built>;
-            int err = op::template describe<built>(&maps, &operands, plan, launch);
+            int err = op::template describe<built>(&views, &operands, plan, launch);
             if (err)
                 return err;
             uint32_t blocks =
                 (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
             return gemm_launch_when(true, kernels::template kernel<shapes>(), blocks,
                                     built::cluster, gemm_op_shared_bytes<op, built>(), stream,
-                                    *plan, *launch, operands, maps);
+                                    *plan, *launch, operands, views);
         });
     }
 };

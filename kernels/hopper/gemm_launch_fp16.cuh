@@ -7,7 +7,7 @@
 
 /* gemm_op_shape, of fp16. */
 template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
-static int gemm_fp16_shape(const struct gemm_form *form, int transposed, function call)
+static int gemm_fp16_shape(const struct engine_form *form, int transposed, function call)
 {
     if constexpr (op::fp24)
         if (form->number == MK_FP24) {
@@ -30,7 +30,7 @@ template <class op> struct gemm_fp16_kernels : gemm_bf16_kernels<op> {
                                           gemm_shapes<void MK_FP16_SUM_TILES(GEMM_OP_SHAPE)>>>;
 
     template <class function>
-    static int dispatch(const struct gemm_form *form, int transposed, function call)
+    static int dispatch(const struct engine_form *form, int transposed, function call)
     {
 #define GEMM_FP16_TRY(rows, columns, cluster_, stages, boxes)                                      \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \

@@ -11,15 +11,15 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     gemm_fp8_kernel(const __grid_constant__ typename op::plan plan,
                     const __grid_constant__ struct gpu_launch launch,
                     const __grid_constant__ struct gemm_operands operands,
-                    const __grid_constant__ typename op::maps maps)
+                    const __grid_constant__ typename op::views views)
 {
     PTX_SHARED_DYNAMIC_ALIGNED(memory, 1024);
-    gemm_op_block<op, shape>(&plan, &launch, &operands, &maps, memory);
+    gemm_op_block<op, shape>(&plan, &launch, &operands, &views, memory);
 }
 
 /* gemm_op_shape, of FP8. */
 template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
-static int gemm_fp8_shape(const struct gemm_form *form, function call)
+static int gemm_fp8_shape(const struct engine_form *form, function call)
 {
     if constexpr (op::fp24)
         if (form->number == MK_FP24)
@@ -37,7 +37,8 @@ template <class op> struct gemm_fp8_kernels {
         return gemm_fp8_kernel<op, shapes>;
     }
 
-    template <class function> static int dispatch(const struct gemm_form *form, int, function call)
+    template <class function>
+    static int dispatch(const struct engine_form *form, int, function call)
     {
 #define GEMM_FP8_TRY(rows, columns, cluster_, stages, boxes)                                       \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \

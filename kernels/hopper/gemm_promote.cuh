@@ -30,7 +30,7 @@ template <class shape, bool by_columns = false> struct gemm_scale_walk {
     float ahead[columns];            /* B's scales of the next block */
     static_assert(columns <= 2, "a tile has at most 256 columns");
 
-    GEMM_MEMBER void load(void)
+    ENGINE_MEMBER void load(void)
     {
 #pragma unroll
         for (int p = 0; p < columns; p++)
@@ -38,7 +38,7 @@ template <class shape, bool by_columns = false> struct gemm_scale_walk {
     }
 
     /* Of blocks behind the last those of the last stand for them. Of one part a stage the caller says whether there is another. */
-    GEMM_MEMBER void skip(uint32_t count, bool more = true)
+    ENGINE_MEMBER void skip(uint32_t count, bool more = true)
     {
         if (shape::parts == 1) {
             b += more ? count : 0;
@@ -50,7 +50,7 @@ template <class shape, bool by_columns = false> struct gemm_scale_walk {
     }
 
     /* second: to_second. */
-    GEMM_MEMBER void begin(const struct gemm_scales *s, uint32_t half, uint32_t second)
+    ENGINE_MEMBER void begin(const struct engine_scales *s, uint32_t half, uint32_t second)
     {
         const uint32_t part = shape::parts == 2 ? half : 0,
                        row = shape::first_row(half) + gemm_thread_row();
@@ -68,8 +68,8 @@ template <class shape, bool by_columns = false> struct gemm_scale_walk {
     }
 
     /* The scales of the block that lies in `slot`: a of each row, b of each 128 columns. */
-    GEMM_MEMBER void take(uint32_t slot, float (&a)[shape::blocks][2], float (&b_now)[columns],
-                          bool more)
+    ENGINE_MEMBER void take(uint32_t slot, float (&a)[shape::blocks][2], float (&b_now)[columns],
+                            bool more)
     {
 #pragma unroll
         for (int i = 0; i < 2 * shape::blocks; i++)
@@ -88,8 +88,8 @@ template <class shape> struct gemm_scale_slots {
     static constexpr int columns = gemm_scale_walk<shape>::columns;
     static_assert(shape::parts == 1 && shape::blocks == 1, "of gemm_gather.cuh");
 
-    GEMM_MEMBER void take(uint32_t shared, uint32_t stage, float (&a)[1][2],
-                          float (&b_now)[columns])
+    ENGINE_MEMBER void take(uint32_t shared, uint32_t stage, float (&a)[1][2],
+                            float (&b_now)[columns])
     {
         const uint32_t thread = ptx_opaque(threadIdx.x) - 128,
                        row = shared + shape::scales_offset + stage * shape::scales_part_bytes +
@@ -134,7 +134,7 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
     constexpr int sets = tile_source::template raw_sets<shape>;
     float raw[sets][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
     if constexpr (scaled && !tile_source::gathers) {
-        const struct gemm_scales scales = source->scales(i, tile, rank * shape::tile_m);
+        const struct engine_scales scales = source->scales(i, tile, rank * shape::tile_m);
         uint32_t second = scales.columns > 128 ? scales.b_pitch : 0;
         if constexpr (tile_source::gates && shape::tile_n > 128)
             second = source->up() ? source->to_second(tile) : second;
@@ -211,7 +211,7 @@ template <class shape, class tile_source>
 PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::tile_n / 2],
                        const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank)
 {
-    const struct gemm_scales s = source->scales(i, tile, rank * shape::tile_m);
+    const struct engine_scales s = source->scales(i, tile, rank * shape::tile_m);
     const uint32_t row = shape::first_row(half) + gemm_thread_row(), pair = threadIdx.x % 4 * 2;
     float a[shape::blocks][2], b[2] = {*s.b, *s.b};
 #pragma unroll

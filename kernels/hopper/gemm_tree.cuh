@@ -72,7 +72,7 @@ template <class shape> struct gemm_waiting {
     uint32_t shared; /* where the CTA's begins */
     float lower[apart ? 1 : count], upper[1][count];
 
-    static GEMM_MEMBER void join(float (&right)[count], const float *left)
+    static ENGINE_MEMBER void join(float (&right)[count], const float *left)
     {
 #pragma unroll
         for (int j = 0; j < count; j++) {
@@ -83,12 +83,12 @@ template <class shape> struct gemm_waiting {
     }
 
     /* Of the thread's 16 bytes in every 4096 the first; kept nowhere. */
-    GEMM_MEMBER uint32_t at() const
+    ENGINE_MEMBER uint32_t at() const
     {
         return shared + offset + (ptx_opaque(threadIdx.x) - 128) * 16;
     }
 
-    GEMM_MEMBER void wait_below(const float (&sum)[count])
+    ENGINE_MEMBER void wait_below(const float (&sum)[count])
     {
         const uint32_t to = apart ? at() : 0;
 #pragma unroll
@@ -100,7 +100,7 @@ template <class shape> struct gemm_waiting {
                     lower[i] = sum[i];
     }
 
-    GEMM_MEMBER void join_below(float (&sum)[count])
+    ENGINE_MEMBER void join_below(float (&sum)[count])
     {
         if constexpr (apart) {
             const uint32_t from = at();
@@ -119,7 +119,7 @@ template <class shape> struct gemm_waiting {
 
     /* Node `number` of `nodes`, 4 at most, is in `sum`: goes up to where it is a left one, and waits there. The last one ends
      * at the root. */
-    GEMM_MEMBER void climb(float (&sum)[count], uint32_t number, uint32_t nodes)
+    ENGINE_MEMBER void climb(float (&sum)[count], uint32_t number, uint32_t nodes)
     {
         const uint32_t level = apart ? ptx_opaque(0) : 0; /* or it would be kept in registers */
         if (number & 1)

@@ -96,9 +96,6 @@ template <int count> PTX_FN void wgmma_settle(uint32_t (&a)[count])
  *   wgmma_e4m3             64 x 32 and 32 x n of e4m3, both K-major (8-bit types have no transpose
  * bit). The sum is fixed point with 13 fractional bits at the largest term's exponent, cut toward
  * zero (sim/hopper/e4m3.c): who adds more than some hundred products takes it out in between
- *   wgmma_e4m3_registers   A in registers: lane l of warp w holds four neighbours of row 16 w + l /
- * 4 (a[0], a[2]; eight rows on: a[1], a[3]) from column 4 (l % 4) on (a[2], a[3]: sixteen columns
- * on), the first in the lowest byte
  *
  * c0 to c3, c4, c5 and c6 are the numbers of the operands that follow d's.
  */
@@ -140,15 +137,6 @@ template <int count> PTX_FN void wgmma_settle(uint32_t (&a)[count])
                      "}, %" #c0 ", %" #c1 ", p, 1, 1;\n}"                                          \
                      : outputs                                                                     \
                      : "l"(a), "l"(b), "r"(accumulate));                                           \
-    }                                                                                              \
-    PTX_FN void wgmma_e4m3_registers(float(&d)[count], const uint32_t *a, uint64_t b,              \
-                                     uint32_t accumulate)                                          \
-    {                                                                                              \
-        asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #c5 ", 0;\n"                           \
-                     " wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" names           \
-                     "}, {%" #c0 ", %" #c1 ", %" #c2 ", %" #c3 "}, %" #c4 ", p, 1, 1;\n}"          \
-                     : outputs                                                                     \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));       \
     }
 
 #define WGMMA_OUT32 WGMMA_D32(0)

@@ -69,7 +69,9 @@ struct mma_attention_shape {
     }
 
     static_assert(dim == 64 || dim == 128, "rows of 128 or 256 bytes");
-    static_assert(warps % 4 == 0 && keys % 16 == 0 && keys * pieces % threads == 0, "whole copies");
+    static_assert(warps % 4 == 0 && warps / 4 <= NAMED_WARPGROUPS && keys % 16 == 0 &&
+                      keys * pieces % threads == 0,
+                  "whole copies");
     static_assert(held <= dim / 16 && shared_bytes <= 99 * 1024, "what a CTA of sm_86 has");
 };
 
@@ -395,7 +397,7 @@ PTX_FN bool mma_begin_tile(const struct mma_attention_operands *op, Source *sour
             ptx_store_shared_4(place, make_uint4(tile.head, tile.row, tile.slab, tile.rows));
         }
     }
-    ptx_bar_sync(1, shape::threads);
+    ptx_bar_sync(named_copiers(shape::threads));
     if (mma_tile_number(place) == ATTENTION_NONE)
         return false;
     tile = mma_tile_at(place);
@@ -473,7 +475,8 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
             if (threadIdx.x == 0 && more)
                 source->before(mma_tile_at(place), at.run, at.keys, at.block * shape::keys);
             ptx_copy_async_wait<0>();
-            ptx_bar_sync(1, shape::threads); /* this block is here, and the one before it read */
+            /* this block is here, and the one before it read */
+            ptx_bar_sync(named_copiers(shape::threads));
             if (more) {
                 mma_copy_block<shape>(&at.keys, at.block * shape::keys, op->columns,
                                       stages + (now ^ shape::stage_bytes));
@@ -499,7 +502,7 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
         goes_on = mma_begin_tile<shape>(op, source, &at, shared, place, stages + now);
         const struct attention_tile tile = mma_tile_at(done);
         mma_finish<shape>(op, o, &rows, &tile, source->lse(tile), warp);
-        ptx_bar_sync(2 + warp / 4, 128);
+        ptx_bar_sync(named_warpgroup(warp / 4));
         if (threadIdx.x % 128 == 0)
             source->after(mma_tile_number(done), tile, warp / 4);
     }

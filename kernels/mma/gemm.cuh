@@ -17,8 +17,8 @@
  * shared memory, which is as busy as the tensor cores on an A100 or H100. What sends sums to peers
  * (kernels/fragments.cuh) has 16 columns of 16 rows at a time: it is the same of both.
  *
- * The engine is a template over a tile shape (struct mma_shape) and a tile source, whose calls are
- * those of kernels/hopper/gemm.cuh; struct mma_source is what every source begins with.
+ * The engine is a template over a tile shape (struct mma_shape) and a tile source, which is
+ * what kernels/engine.cuh says; struct mma_source is what every source begins with.
  *
  * A and B may be e4m3, of which two lie where one element of bf16 would: a stage then has twice as
  * much of K, and all that is counted in elements below is counted in pairs of them
@@ -33,16 +33,15 @@
 
 #include <cuda.h>
 
-#include "core/cta.h"
 #include "core/gemm_order.h"
+#include "kernels/engine.cuh"
 #include "kernels/half.cuh"
 #include "kernels/mma/quad.cuh"
 #include "kernels/mma/ring.cuh"
-
-#define MMA_MEMBER __device__ __forceinline__
+#include "kernels/warp_roles.cuh"
 
 /* A matrix of bf16 or fp16 in memory: slabs of rows, each row's elements one after the other. Pitches in
- * bytes, multiples of 16 as the base is. `map` is for TMA loads of tiles (kernels/mma/bulk.cuh). */
+ * bytes, multiples of 16 as the base is. `map` is for TMA loads of tiles. */
 struct mma_matrix {
     char *base;
     uint64_t pitch, slab_pitch;
@@ -50,135 +49,33 @@ struct mma_matrix {
     CUtensorMap map;
 };
 
-/* Where a tile begins in C: column, row, slab. */
-struct mma_place {
-    int32_t x, y, z;
-};
-
-struct mma_operands;
-
-/*
- * What a tile source derives from: the calls that it need not have. Those that it must have are
- *
- *   bool next(uint32_t i, struct mk_tile *tile)
- *       The i-th tile of this CTA; false when there is none. Lane 0 of the producer and every
- *       consumer thread call it, for i = 0, 1, ... once each, and get the same. Only at the end of
- *       a slab may a tile have fewer rows than the shape's.
- *
- *   const struct mma_matrix *a(const struct mk_tile *tile) const
- *       Where the tile's A lies: slabs of rows x K.
- *
- *   struct mma_place place(uint32_t i, const struct mk_tile *tile, uint32_t row) const
- *       Where in C a tile goes; `row`: 0.
- *
- * Each thread has its own copy of a source.
- */
-struct mma_source {
+/* What a tile source derives from: beside the calls of kernels/engine.cuh those that this engine
+ * alone makes. */
+struct mma_source : engine_source<struct mma_operands, struct mma_matrix> {
     /* Warps behind the producer, who call `auxiliary_warp`. */
     static constexpr int auxiliary_warps = 0;
+
+    /* As kernels/hopper/gemm.cuh has them, for mma_roles. */
+    static constexpr struct warp_meeting producer_at = {}, consumer_at[2] = {};
+    static constexpr struct warp_role chosen_roles[2] = {};
 
     /* Somebody is told by `after`, for which all threads have stored then; and `before` is called,
      * as there is something to wait for. */
     static constexpr bool announces = false, waits = false;
 
-    /* Sums are those of blocks of K, added in a tree: as kernels/hopper/gemm.cuh has it (gemm_tree.cuh). */
-    static constexpr bool tree = false;
-
-    /* Rows of A lie anywhere: `const char *row_of_a(const struct mk_tile *, uint32_t row) const` is
-     * where row `row` of the tile is, of as many as the tile has. Of `a` the columns count, and that
-     * it has the tile's rows; the others' products are zeros. */
-    static constexpr bool gathers = false;
-
-    /* A and B are e4m3, with scales of blocks: struct mma_scales scales(const struct mk_tile *,
-     * uint32_t row) const says where those of rows `row` and row + 8 of the tile are. All consumer
-     * threads call it, once a tile, behind `begin`. */
+    /* A and B are e4m3, with scales of blocks. */
     static constexpr bool scaled = false;
 
-    /* B has a scale for each of its columns: of blocks `scales` says those of A alone, and the finished
-     * sums take struct column_scales columns(const struct mk_tile *) const. */
-    static constexpr bool by_columns = false;
-
-    /* A tile's columns of B are two runs, half of them each: the second begins `second` columns
-     * behind the first. */
-    static constexpr bool two_runs = false;
-    MMA_MEMBER uint32_t second(const struct mk_tile *) const
-    {
-        return 0;
-    }
-
-    /* A plan may have a tile's columns be two runs: uint32_t up() const is then how far behind the
-     * first the second begins, else 0. Of shapes that `mma_gates` says. */
-    static constexpr bool gates = false;
-
-    /* Where tiles are those of several products: stages of K, B and C. */
-    MMA_MEMBER uint32_t stages_of_k(const struct mma_operands *op, const struct mk_tile *) const;
-    MMA_MEMBER const struct mma_matrix *b(const struct mma_operands *op,
-                                          const struct mk_tile *) const;
-    MMA_MEMBER const struct mma_matrix *c(const struct mma_operands *op,
-                                          const struct mk_tile *) const;
-
-    /* Every lane of the producer, by its number, first of all; and lane 0, last, when every copy
-     * has been consumed. */
-    MMA_MEMBER void open(uint32_t)
-    {
-    }
-    MMA_MEMBER void close()
-    {
-    }
-
     /* By TMA, meanwhile: the first thread of the producer's second warp. */
-    MMA_MEMBER void beside_bulk() const
-    {
-    }
-
-    /* The slab of the tile's B. */
-    MMA_MEMBER int32_t b_slab(const struct mk_tile *) const
-    {
-        return 0;
-    }
-
-    /* Lane 0 of the producer, when the stage for a slice of the tile's K is free, before the copies
-     * to it: it may wait (within bounds) for A to arrive, and has acquired what it waited for. */
-    MMA_MEMBER void before(uint32_t, const struct mk_tile *, uint32_t)
-    {
-    }
-
-    /* One thread of each consumer warpgroup, when the tile's first stage has landed. */
-    MMA_MEMBER void begin(uint32_t, const struct mk_tile *)
-    {
-    }
-
-    /* All consumer threads, when the products of a tile are done: what follows them before they are
-     * rounded. column: the tile's, that the warp's sums begin with. */
-    template <class shape>
-    MMA_MEMBER void epilogue(const struct mk_tile *, float (&)[shape::blocks][shape::sums],
-                             uint32_t) const
-    {
-    }
-
-    /* All consumer threads (half 0 and 1: the warpgroup), when the products of a tile are done:
-     * what it leaves in the sums is stored. True: it has stored them itself. */
-    template <class shape>
-    MMA_MEMBER bool store_sums(uint32_t, float (&)[shape::blocks][shape::sums], uint32_t) const
-    {
-        return false;
-    }
-
-    /* One thread of each warpgroup, when it has stored what it has of the tile; of a source that
-     * announces, when all its threads have: it may release the tile to others. */
-    MMA_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
-    {
-    }
-
-    /* All lanes of each warp behind the producer (from 0), meanwhile. */
-    MMA_MEMBER void auxiliary_warp(uint32_t)
+    ENGINE_MEMBER void beside_bulk() const
     {
     }
 };
 
 /* A kernel parameter. */
 struct mma_operands {
-    struct mma_matrix b; /* N x K, or K x N as the shape has it, or (MMA_B_EITHER) as b_kn says */
+    struct mma_matrix
+        b; /* N x K, or K x N as the shape has it, or (ENGINE_B_EITHER) as b_kn says */
     struct mma_matrix c;
     uint32_t stages_of_k, stages_of_slice, b_kn;
     uint32_t bulk;              /* matrices have maps (mma_bulk) */
@@ -186,28 +83,7 @@ struct mma_operands {
     uint64_t limit_ns;          /* of consumers, longer */
 };
 
-MMA_MEMBER uint32_t mma_source::stages_of_k(const struct mma_operands *op,
-                                            const struct mk_tile *) const
-{
-    return op->stages_of_k;
-}
-
-MMA_MEMBER const struct mma_matrix *mma_source::b(const struct mma_operands *op,
-                                                  const struct mk_tile *) const
-{
-    return &op->b;
-}
-
-MMA_MEMBER const struct mma_matrix *mma_source::c(const struct mma_operands *op,
-                                                  const struct mk_tile *) const
-{
-    return &op->c;
-}
-
-/* How B lies, of a shape, as enum gemm_layout of the other engine. */
-enum mma_layout { MMA_B_NK, MMA_B_KN, MMA_B_EITHER };
-
-/* One tile shape, and the shared memory that it makes of it. b_kn: enum mma_layout. tile_k:
+/* One tile shape, and the shared memory that it makes of it. b_kn: enum engine_layout. tile_k:
  * elements of K in a stage, 32 or 64. warps: consumers, 4 or 8, warp_columns of them beside each
  * other. ctas: that an SM should hold at a time. element: of A, B and C, MK_BF16 or MK_FP16. halved:
  * half of a warp's columns are of the tile's first half, and half lie as far into the second. */
@@ -223,25 +99,26 @@ struct mma_shape {
     template <int layout>
     using laid = mma_shape<tile_m, tile_n, layout, tile_k, stages, warps, warp_columns, producers,
                            ctas, element, halved>;
-    using either = laid<MMA_B_EITHER>;
+    using either = laid<ENGINE_B_EITHER>;
     /* A warp's part: `blocks` times 16 rows, and so many columns. Where it has all columns its
      * blocks are 64 rows apart, as in wgmma. */
     static constexpr int columns = tile_n / warp_columns;
     static constexpr int blocks = tile_m / (warps / warp_columns) / 16;
     static constexpr int sums = columns / 2; /* of a lane, in each block */
-    static constexpr uint32_t row_bytes = tile_k * 2;
+    static constexpr int cluster = 1;
+    static constexpr uint32_t row_bytes = tile_k * 2, k_bytes = row_bytes;
     static constexpr uint32_t a_bytes = tile_m * row_bytes, b_bytes = tile_n * row_bytes;
     static constexpr uint32_t stage_bytes = a_bytes + b_bytes;
     static constexpr uint32_t barriers_offset = stages * stage_bytes;
     static constexpr uint32_t shared_bytes = barriers_offset + stages * 16 + 1024; /* to align */
 
     /* In the tile: the first row of a block of the warp's, and its first column. */
-    static MMA_MEMBER uint32_t row(uint32_t warp, uint32_t block)
+    static ENGINE_MEMBER uint32_t row(uint32_t warp, uint32_t block)
     {
         return warp_columns == 1 ? warp / 4 * (blocks * 64) + block * 64 + warp % 4 * 16
                                  : (warp / warp_columns * blocks + block) * 16;
     }
-    static MMA_MEMBER uint32_t column(uint32_t warp)
+    static ENGINE_MEMBER uint32_t column(uint32_t warp)
     {
         return warp % warp_columns * (halved ? columns / 2 : columns);
     }
@@ -253,6 +130,7 @@ struct mma_shape {
     }
 
     static_assert(tile_k == 32 || tile_k == 64, "rows of 64 or 128 bytes");
+    static_assert(warps % 4 == 0 && warps / 4 <= NAMED_WARPGROUPS, "each has a barrier");
     static_assert(columns % 64 == 0 && tile_m % 64 == 0, "boxes of B are 64 columns wide");
     static_assert(!halved || tile_n % 128 == 0, "and so are halves");
     static_assert(ctas * (shared_bytes + 1024) <= 100 * 1024, "what an SM of sm_86 has");
@@ -277,7 +155,7 @@ PTX_FN uint32_t mma_second(const tile_source *source, const struct mk_tile *tile
 /* Whether B is K x N. */
 template <class shape> PTX_FN bool mma_b_kn(const struct mma_operands *op)
 {
-    return shape::b_kn == MMA_B_EITHER ? op->b_kn : shape::b_kn;
+    return shape::b_kn == ENGINE_B_EITHER ? op->b_kn : shape::b_kn;
 }
 
 /* Whether tiles come by TMA: kernels of GPUs that have it load so all but gathered rows. (The emulated
@@ -295,12 +173,12 @@ template <class shape, class tile_source> PTX_FN bool mma_bulk(const struct mma_
 template <class shape, class function>
 PTX_FN void mma_as_laid(const struct mma_operands *op, const function &call)
 {
-    if constexpr (shape::b_kn != MMA_B_EITHER)
+    if constexpr (shape::b_kn != ENGINE_B_EITHER)
         call(shape());
     else if (op->b_kn)
-        call(typename shape::template laid<MMA_B_KN>());
+        call(typename shape::template laid<ENGINE_B_KN>());
     else
-        call(typename shape::template laid<MMA_B_NK>());
+        call(typename shape::template laid<ENGINE_B_NK>());
 }
 
 /* ---- The producer: a warp ---- */
@@ -408,8 +286,8 @@ template <class shape> struct mma_gathered {
     const char *from[count];
 
     template <class tile_source>
-    MMA_MEMBER void find(const tile_source *source, const struct mk_tile *tile,
-                         const struct mma_copy *of_a)
+    ENGINE_MEMBER void find(const tile_source *source, const struct mk_tile *tile,
+                            const struct mma_copy *of_a)
     {
 #pragma unroll
         for (int j = 0; j < count; j++) {
@@ -418,8 +296,8 @@ template <class shape> struct mma_gathered {
         }
     }
 
-    MMA_MEMBER void fill(const struct mma_matrix *a, const struct mma_copy *of_a, uint32_t stage,
-                         uint32_t k) const
+    ENGINE_MEMBER void fill(const struct mma_matrix *a, const struct mma_copy *of_a, uint32_t stage,
+                            uint32_t k) const
     {
         const bool in_k = k + of_a->element < a->columns;
 #pragma unroll
@@ -443,7 +321,7 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
 {
     const uint32_t barriers = shared + shape::barriers_offset;
     constexpr bool two_runs = tile_source::two_runs || mma_gates<shape, tile_source>;
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     uint32_t i;
     source->open(thread);
@@ -471,7 +349,8 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
             if (tile_source::waits && !left) {
                 if (thread == 0)
                     source->before(i, &tile, slice++);
-                ptx_bar_sync(3, shape::producers * 32); /* what it has acquired, all copy */
+                /* what it has acquired, all copy */
+                ptx_bar_sync(named_producers(shape::producers));
                 left = op->stages_of_slice;
             }
             const bool checked = !whole || first + shape::tile_k > a->columns;
@@ -508,7 +387,7 @@ PTX_FN void mma_produce_bulk(const struct mma_operands *op, tile_source *source,
     constexpr uint32_t run = shape::tile_n / 2;
     const uint32_t barriers = shared + shape::barriers_offset;
     const bool kn = mma_b_kn<shape>(op);
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     uint32_t i;
     source->open(0);
@@ -601,7 +480,7 @@ template <class shape> PTX_FN void mma_load_a(uint32_t (&a)[4], uint32_t at, int
 
 template <class shape> PTX_FN void mma_load_b(uint32_t (&b)[4], uint32_t at, int slice, int columns)
 {
-    static_assert(shape::b_kn != MMA_B_EITHER, "mma_as_laid tells");
+    static_assert(shape::b_kn != ENGINE_B_EITHER, "mma_as_laid tells");
     const uint32_t right = shape::right(columns);
     if (shape::b_kn)
         ptx_ldmatrix_x4_transposed(
@@ -725,14 +604,14 @@ PTX_FN void mma_multiply(float (&sum)[shape::blocks][shape::sums], uint32_t shar
 template <class shape, class tile_source, class first>
 PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t shared,
                         const struct mma_lane *lane, struct pipeline_position *at,
-                        const tile_source *source, const struct mk_tile *tile, uint32_t stages_of_k,
-                        uint64_t limit_ns, const first &landed);
+                        const tile_source *source, const struct mk_tile *tile, uint32_t i,
+                        uint32_t stages_of_k, uint64_t limit_ns, const first &landed);
 
 /* A lane stores 16 bytes of its rows at a time: the lanes of a quad exchange what they have of four
  * times 8 columns, so each has 8 of its own. What lies outside C is dropped, and what does from its
  * column `end` on. columns: the first so many of the warp's. */
 template <class shape, int columns = shape::columns>
-PTX_FN void mma_store(const struct mma_matrix *c, const struct mma_place *place, uint32_t end,
+PTX_FN void mma_store(const struct mma_matrix *c, const struct engine_place *place, uint32_t end,
                       const float (&sum)[shape::blocks][shape::sums], uint32_t warp)
 {
     const uint32_t lane = threadIdx.x % 32, row = place->y + shape::row(warp, 0) + lane / 4,
@@ -773,7 +652,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
     float sum[shape::blocks][shape::sums];
     const struct mma_lane lane = mma_lane_of<shape>(warp, mma_b_kn<shape>(op));
     const uint32_t half = warp / 4;
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     struct mk_tile tile;
     for (uint32_t i = 0; source->next(i, &tile); i++) {
         const uint32_t stages_of_k = source->stages_of_k(op, &tile);
@@ -782,7 +661,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
                 source->begin(i, &tile);
         };
         if constexpr (tile_source::scaled)
-            mma_promote<shape>(sum, shared, &lane, &at, source, &tile, stages_of_k, op->limit_ns,
+            mma_promote<shape>(sum, shared, &lane, &at, source, &tile, i, stages_of_k, op->limit_ns,
                                landed);
         else
             mma_as_laid<shape>(op, [&](auto laid) {
@@ -795,8 +674,8 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
                                           landed);
             });
         source->template epilogue<shape>(&tile, sum, shape::column(threadIdx.x / 32));
-        if (!source->template store_sums<shape>(i, sum, half)) {
-            const struct mma_place place = source->place(i, &tile, 0);
+        if (!source->template store_sums<shape>(i, sum, half, 0)) {
+            const struct engine_place place = source->place(i, &tile, 0);
             const struct mma_matrix *c = source->c(op, &tile);
             uint32_t end = c->columns;
             if constexpr (mma_gates<shape, tile_source>)
@@ -807,11 +686,32 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
             mma_store<shape>(c, &place, end, sum, threadIdx.x / 32);
         }
         if (tile_source::announces)
-            ptx_bar_sync(1 + half, 128);
+            ptx_bar_sync(named_warpgroup(half));
         if (threadIdx.x % 128 == 0)
             source->after(i, &tile, half);
     }
 }
+
+/* Which warp does what, where it waits and at what it arrives. bulk: tiles come by TMA. */
+template <class shape, class tile_source, bool bulk> struct mma_roles {
+    static constexpr uint32_t consumers = shape::warps, producers = shape::producers,
+                              free = tile_source::auxiliary_warps, full = MBAR_SET(MBAR_FULL),
+                              empty = MBAR_SET(MBAR_EMPTY);
+
+    /* role, first warp, warps, {waits for, one thread arrives at, one of each warp, each lane} */
+    static constexpr struct warp_table table = {{
+        {ENGINE_CONSUMER, 0, 4, 0, warp_also({full, 0, empty}, tile_source::consumer_at[0])},
+        {ENGINE_CONSUMER, 4, consumers - 4, 0,
+         warp_also({full, 0, empty}, tile_source::consumer_at[1])},
+        {ENGINE_PRODUCER, consumers, producers, 0,
+         warp_also({empty, bulk ? full : 0, 0, bulk ? 0 : full}, tile_source::producer_at)},
+        {ENGINE_FREE, consumers + producers, free},
+        tile_source::chosen_roles[0],
+        tile_source::chosen_roles[1],
+    }};
+    static_assert(table.covers(consumers + producers + free) && (table.meets() || consumers == 4),
+                  "each warp has a role, and who waits is waited for");
+};
 
 template <class shape, class tile_source>
 constexpr uint32_t mma_threads = (shape::warps + shape::producers + tile_source::auxiliary_warps) *
@@ -828,18 +728,25 @@ PTX_FN void mma_compute(const struct mma_operands *op, tile_source *source, uint
     const uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u, producer = shape::warps * 32;
     const bool bulk = mma_bulk<shape, tile_source>(op);
     if (threadIdx.x == 0) {
-        ring_init<shape::stages>(shared + shape::barriers_offset, bulk ? 1 : shape::producers * 32,
-                                 shape::warps);
+        ring_init<shape::stages>(
+            shared + shape::barriers_offset,
+            bulk ? warp_arrivals<mma_roles<shape, tile_source, true>, MBAR_FULL>()
+                 : warp_arrivals<mma_roles<shape, tile_source, false>, MBAR_FULL>(),
+            warp_arrivals<mma_roles<shape, tile_source, false>, MBAR_EMPTY>());
         if (bulk)
             ptx_mbar_init_fence();
     }
     __syncthreads();
     /* The shuffle tells the compiler that it is the same in all lanes. */
     const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-    if (warp < shape::warps)
+    switch (warp_role_of<mma_roles<shape, tile_source, false>>(warp)) {
+    case ENGINE_CONSUMER:
         mma_consume<shape>(op, source, shared, warp);
-    else if (warp < shape::warps + shape::producers)
+        break;
+    case ENGINE_PRODUCER:
         mma_produce_as_built<shape>(op, source, shared, threadIdx.x - producer, bulk);
-    else
+        break;
+    default: /* ENGINE_FREE */
         source->auxiliary_warp(warp - shape::warps - shape::producers);
+    }
 }

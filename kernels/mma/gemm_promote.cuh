@@ -9,20 +9,30 @@
 #include "kernels/column_scales.cuh"
 #include "kernels/mma/gemm.cuh"
 
-/* Where scales lie: of a lane's upper row and of its lower one a[i] + block * a_pitch, and of the
- * tile's columns b + block; of a second run of columns `second` behind that. */
-struct mma_scales {
+/* Where the scales of a lane lie: of its upper row and of its lower one a[i] + block * a_pitch, and
+ * of the tile's columns b + block; of a second run of columns `second` behind that. */
+struct mma_lane_scales {
     const float *a[2], *b;
     uint32_t a_pitch, second;
 };
 
-/* Of rows whose scales follow each other: a + block * a_pitch + row, of `rows`; those behind them have
- * the last one's, and are dropped. */
-PTX_FN struct mma_scales mma_scales_of_rows(const float *a, uint32_t a_pitch, uint32_t row,
-                                            uint32_t rows, const float *b)
+/* Of rows `row` and row + 8 of the tile. Rows behind the last have the last one's, and are dropped.
+ */
+template <class tile_source>
+PTX_FN struct mma_lane_scales mma_scales_of(const tile_source *source, uint32_t i,
+                                            const struct mk_tile *tile, uint32_t row)
 {
-    const uint32_t last = rows - 1;
-    return {{a + (row < last ? row : last), a + (row + 8 < last ? row + 8 : last)}, b, a_pitch, 0};
+    const struct engine_scales s = source->scales(i, tile, 0);
+    const uint32_t last = s.rows - 1, upper = row < last ? row : last,
+                   lower = row + 8 < last ? row + 8 : last;
+    if constexpr (tile_source::gathers)
+        if (!s.a) /* they lie behind the codes */
+            return {{(const float *)(source->row_of_a(tile, upper) + source->row_bytes()),
+                     (const float *)(source->row_of_a(tile, lower) + source->row_bytes())},
+                    s.b,
+                    1,
+                    0};
+    return {{s.a + upper, s.a + lower}, s.b, s.a_pitch, 0};
 }
 
 /* Where a lane loads its next fragments of a stage from. It is turned in place: what is worked out
@@ -30,7 +40,7 @@ PTX_FN struct mma_scales mma_scales_of_rows(const float *a, uint32_t a_pitch, ui
 struct mma_promote_lane {
     uint32_t a, b;
 
-    template <uint32_t bits> MMA_MEMBER void turn()
+    template <uint32_t bits> ENGINE_MEMBER void turn()
     {
         mma_turn<bits>(&a);
         mma_turn<bits>(&b);
@@ -79,16 +89,18 @@ PTX_FN void mma_promote_stage(float (&sum)[shape::sums], struct mma_promote_lane
 template <class shape, class tile_source, class first>
 PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t shared,
                         const struct mma_lane *lane, struct pipeline_position *at,
-                        const tile_source *source, const struct mk_tile *tile, uint32_t stages_of_k,
-                        uint64_t limit_ns, const first &landed)
+                        const tile_source *source, const struct mk_tile *tile, uint32_t i,
+                        uint32_t stages_of_k, uint64_t limit_ns, const first &landed)
 {
     static_assert(shape::blocks == 1 && shape::tile_k == 64 && shape::tile_n <= 128 && !shape::b_kn,
                   "a stage is a block of scales, of which a tile has one of B's");
     constexpr int runs = tile_source::two_runs || mma_gates<shape, tile_source> ? 2 : 1;
     ring_wait_full<shape::stages>(shared + shape::barriers_offset, at, limit_ns);
     landed();
-    struct mma_scales of =
-        source->scales(tile, shape::row(threadIdx.x / 32, 0) + threadIdx.x % 32 / 4);
+    struct mma_lane_scales of =
+        mma_scales_of(source, i, tile, shape::row(threadIdx.x / 32, 0) + threadIdx.x % 32 / 4);
+    if constexpr (runs > 1)
+        of.second = source->to_second(tile);
 #pragma unroll
     for (int j = 0; j < shape::sums; j++)
         sum[0][j] = 0;
@@ -114,7 +126,7 @@ PTX_FN void mma_promote(float (&sum)[shape::blocks][shape::sums], uint32_t share
             ring_wait_full<shape::stages>(shared + shape::barriers_offset, at, limit_ns);
     }
     if constexpr (tile_source::by_columns) {
-        const struct column_scales s = source->columns(tile);
+        const struct column_scales s = source->columns(i, tile);
         column_scales_apply<(runs > 1)>(&s, sum[0], shape::column(threadIdx.x / 32));
     }
 }

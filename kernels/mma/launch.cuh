@@ -5,16 +5,19 @@
  *
  * An operator is a struct `op` with
  *
- *   typedef ... plan, source
+ *   typedef ... plan, source<shape>
  *       Its plan, a kernel parameter; and its tile source, for how many threads a block has.
- *   typedef ... matrices
- *       Matrices of its own beside those of struct mma_operands; a kernel parameter.
- *   int describe<shape>(matrices *, struct mma_operands *, const plan *, const struct gpu_launch *)
- *       Fills them, but for the limits of waits, B's layout and `bulk`, and maps A and B
- *       (kernels/mma/bulk.cuh). 0, or -EINVAL: a pointer that 16 does not divide.
- *   void compute<shape>(plan, launch, operands, matrices, memory)
+ *   typedef ... views
+ *       Views of its own matrices beside those of struct mma_operands (kernels/engine.cuh); a
+ *       kernel parameter.
+ *   static constexpr bool tree, gates
+ *       As its source's.
+ *   int describe<shape>(views *, struct mma_operands *, const plan *, const struct gpu_launch *)
+ *       Fills them, but for the limits of waits, B's layout and `bulk`. 0, or -EINVAL: a pointer
+ *       that 16 does not divide.
+ *   void compute<shape>(plan, launch, operands, views, memory)
  *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
- *   void communicate(plan, launch)
+ *   void communicate<shape>(plan, launch, memory)
  *       On the GPU: all threads of any other block, which copy by all their lanes. */
 #pragma once
 
@@ -22,69 +25,27 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/gemm_tiles.h"
 #include "core/plan.h"
 #include "kernels/admit.h"
-#include "kernels/cta.cuh"
-#include "kernels/mma/bulk.cuh"
-#include "kernels/tile_track.cuh"
+#include "kernels/mma/engine.cuh"
 
 /* Warps that copy to the ring beside those that multiply. With the free ones that makes three on
  * each of an SM's schedulers, which leaves a thread 168 registers; the engine alone with tiles of
  * 256x128 took 2 % longer with two than with four (docs/FIGURES.md). */
 enum { MMA_OP_PRODUCERS = 2 };
 
-/* Of the block's first thread, which notes its tiles. In shared memory: consumers have no register
- * for it. */
-PTX_SHARED(struct tile_track, mma_track, 1);
-
-/* What a source of an operator derives from: free warps, and notes of when tiles were computed. */
-struct mma_op_source : mma_source {
-    static constexpr int auxiliary_warps = MK_MMA_AUXILIARY_WARPS;
-
-    const struct gpu_launch *launch;
-
-    MMA_MEMBER bool tracks() const
-    {
-        return launch->tracks && threadIdx.x == 0;
-    }
-
-    MMA_MEMBER void begin(uint32_t, const struct mk_tile *)
-    {
-        if (tracks())
-            tile_track_start(mma_track);
-    }
-
-    MMA_MEMBER void after(uint32_t, const struct mk_tile *tile, uint32_t)
-    {
-        if (tracks())
-            tile_track_note(mma_track, launch, tile->id);
-    }
-
-    /* mma_compute, which it begins and ends. */
-    template <class shape, class tile_source>
-    static MMA_MEMBER void run(const struct mma_operands *op, tile_source *source, uint8_t *memory)
-    {
-        if (source->tracks())
-            tile_track_open(mma_track, source->launch, 0);
-        mma_compute<shape>(op, source, memory);
-        if (source->tracks())
-            tile_track_close(mma_track, source->launch);
-    }
-};
-
 template <class op, class shape>
-__global__ void __launch_bounds__(mma_threads<shape, typename op::source>, 1)
+__global__ void __launch_bounds__(mma_threads<shape, typename op::template source<shape>>, 1)
     mma_op_kernel(const __grid_constant__ typename op::plan plan,
                   const __grid_constant__ struct gpu_launch launch,
                   const __grid_constant__ struct mma_operands operands,
-                  const __grid_constant__ typename op::matrices matrices)
+                  const __grid_constant__ typename op::views views)
 {
     PTX_SHARED_DYNAMIC(memory);
     if (blockIdx.x < launch.split.ctas[MK_COMPUTE])
-        op::template compute<shape>(&plan, &launch, &operands, &matrices, memory);
+        op::template compute<shape>(&plan, &launch, &operands, &views, memory);
     else
-        op::communicate(&plan, &launch);
+        op::template communicate<shape>(&plan, &launch, memory);
     __syncthreads();
     if (threadIdx.x == 0)
         cta_leave(&launch);
@@ -103,10 +64,10 @@ template <bool whole_rows, bool gates, int rows, int columns, int k, int stages,
 static int mma_op_shape(int transposed, function call)
 {
     constexpr int warp_columns = mma_op_warp_columns<whole_rows, columns>;
-    typedef mma_shape<rows, columns, MMA_B_KN, k, stages, warps, warp_columns, MMA_OP_PRODUCERS, 1,
-                      element, gates && warp_columns == 2>
+    typedef mma_shape<rows, columns, ENGINE_B_KN, k, stages, warps, warp_columns, MMA_OP_PRODUCERS,
+                      1, element, gates && warp_columns == 2>
         kn;
-    return transposed ? call(typename kn::template laid<MMA_B_NK>()) : call(kn());
+    return transposed ? call(typename kn::template laid<ENGINE_B_NK>()) : call(kn());
 }
 
 /* The same of a plan's tiles; -EINVAL where there is none. */
@@ -134,8 +95,7 @@ template <class op> struct mma_bf16_kernels {
     template <class function>
     static int dispatch(const struct mk_tuning *t, int transposed, function call)
     {
-        return mma_op_dispatch<op::source::tree, op::source::gates>(t->tile_m, t->tile_n,
-                                                                    transposed, call);
+        return mma_op_dispatch<op::tree, op::gates>(t->tile_m, t->tile_n, transposed, call);
     }
 };
 
@@ -148,8 +108,8 @@ template <class op, class kernels = mma_bf16_kernels<op>> struct mma_operator {
         int err = kernels::dispatch(t, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             return gpu_admit(kernels::template kernel<built>(), mk_total_blocks(&t->split), 1,
-                             mma_threads<built, typename op::source>, built::shared_bytes, error,
-                             error_size);
+                             mma_threads<built, typename op::template source<built>>,
+                             built::shared_bytes, error, error_size);
         });
         return gpu_prepared(err, t->tile_m, t->tile_n, 0, error, error_size);
     }
@@ -159,18 +119,18 @@ template <class op, class kernels = mma_bf16_kernels<op>> struct mma_operator {
     {
         return kernels::dispatch(&q->tuning, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
-            typename op::matrices matrices;
+            typename op::views views;
             struct mma_operands operands;
             gpu_limit_waits(&operands, launch);
             operands.b_kn = built::b_kn;
             operands.bulk = mma_device_bulk(q->block_shared != 0); /* there: in one plan of three */
-            int err = op::template describe<built>(&matrices, &operands, plan, launch);
+            int err = op::template describe<built>(&views, &operands, plan, launch);
             if (err)
                 return err;
             return gpu_launch_blocks(kernels::template kernel<built>(),
                                      mk_total_blocks(&launch->split),
-                                     mma_threads<built, typename op::source>, built::shared_bytes,
-                                     stream, *plan, *launch, operands, matrices);
+                                     mma_threads<built, typename op::template source<built>>,
+                                     built::shared_bytes, stream, *plan, *launch, operands, views);
         });
     }
 };

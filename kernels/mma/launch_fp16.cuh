@@ -12,7 +12,7 @@ template <class op> struct mma_fp16_kernels : mma_bf16_kernels<op> {
     {
 #define MMA_FP16_TRY(rows, columns, k, stages, warps)                                              \
     if (t->tile_m == rows && t->tile_n == columns)                                                 \
-        return mma_op_shape<false, op::source::gates, rows, columns, k, stages, warps, MK_FP16>(   \
+        return mma_op_shape<false, op::gates, rows, columns, k, stages, warps, MK_FP16>(           \
             transposed, call);
         MK_MMA_FP16_TILES(MMA_FP16_TRY)
 #undef MMA_FP16_TRY

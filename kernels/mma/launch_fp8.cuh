@@ -12,7 +12,7 @@ static int mma_fp8_dispatch(uint32_t tile_m, uint32_t tile_n, function call)
 {
 #define MMA_FP8_TRY(rows, columns, k, stages, warps)                                               \
     if (tile_m == rows && tile_n == columns)                                                       \
-        return call(mma_shape<rows, columns, MMA_B_NK, k, stages, warps, 1, MMA_OP_PRODUCERS>());
+        return call(mma_shape<rows, columns, ENGINE_B_NK, k, stages, warps, 1, MMA_OP_PRODUCERS>());
     if constexpr (gated) {
         MK_MMA_FP8_GATED_TILES(MMA_FP8_TRY)
     } else {
@@ -20,16 +20,6 @@ static int mma_fp8_dispatch(uint32_t tile_m, uint32_t tile_n, function call)
     }
 #undef MMA_FP8_TRY
     return -EINVAL;
-}
-
-/* Of sources of either type; whole_rows: those of gated columns. */
-template <bool whole_rows, bool scaled, class function>
-static int mma_any_dispatch(uint32_t tile_m, uint32_t tile_n, int transposed, function call)
-{
-    if constexpr (scaled)
-        return mma_fp8_dispatch<whole_rows>(tile_m, tile_n, call);
-    else
-        return mma_op_dispatch<whole_rows>(tile_m, tile_n, transposed, call);
 }
 
 /* For mma_operator. */

@@ -63,11 +63,11 @@ PTX_FN void mma_copies_arrive(uint32_t bar)
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 }
 
-/* True when the phase of this parity has completed. (The wait that suspends a thread came with
+/* True when the phase has completed. (The wait that suspends a thread came with
  * Hopper.) */
-PTX_FN bool mma_mbar_try(uint32_t bar, uint32_t parity)
+PTX_FN bool mma_mbar_try(uint32_t bar, struct mbar_phase phase)
 {
-    return ptx_mbar_test(bar, parity);
+    return ptx_mbar_test(bar, phase);
 }
 
 /* at ^= bits, done where it stands: a sum that is worked out ahead keeps a register. */

@@ -17,14 +17,14 @@ template <int stages> PTX_FN void ring_init(uint32_t barriers, uint32_t fillers,
     }
 }
 
-/* The barrier's phase of this parity has completed. A wait that outlasts `limit_ns` fails the
+/* The barrier's phase has completed. A wait that outlasts `limit_ns` fails the
  * launch. */
-PTX_FN void ring_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
+PTX_FN void ring_wait(uint32_t bar, struct mbar_phase phase, uint64_t limit_ns)
 {
-    if (mma_mbar_try(bar, parity))
+    if (mma_mbar_try(bar, phase))
         return;
     const uint64_t start = ptx_globaltimer();
-    for (uint32_t tries = 1; !mma_mbar_try(bar, parity); tries++)
+    for (uint32_t tries = 1; !mma_mbar_try(bar, phase); tries++)
         if (tries % 256 == 0 && ptx_globaltimer() - start > limit_ns)
             ptx_fail();
 }
@@ -33,7 +33,7 @@ PTX_FN void ring_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
 template <int stages>
 PTX_FN void ring_wait_full(uint32_t barriers, const struct pipeline_position *at, uint64_t limit_ns)
 {
-    ring_wait(pipeline_full<stages>(barriers, at->stage), at->parity, limit_ns);
+    ring_wait(pipeline_full<stages>(barriers, at->stage), at->phase, limit_ns);
 }
 
 /* The producer, before it fills the stage: its readers are done. If that lasts longer than it may,
@@ -43,12 +43,12 @@ PTX_FN void ring_wait_empty(uint32_t barriers, const struct pipeline_position *a
                             const struct barrier_watch *watch, uint32_t tile, enum gpu_barrier ring)
 {
     const uint32_t bar = pipeline_empty<stages>(barriers, at->stage);
-    if (mma_mbar_try(bar, at->parity ^ 1))
+    if (mma_mbar_try(bar, mbar_phase_before(at->phase)))
         return;
     const uint64_t start = ptx_globaltimer();
-    for (uint32_t tries = 1; !mma_mbar_try(bar, at->parity ^ 1); tries++)
+    for (uint32_t tries = 1; !mma_mbar_try(bar, mbar_phase_before(at->phase)); tries++)
         if (tries % 256 == 0 && ptx_globaltimer() - start > watch->limit_ns)
-            barrier_stuck(watch, ring, at->stage, at->parity ^ 1, tile);
+            barrier_stuck(watch, ring, at->stage, mbar_phase_before(at->phase), tile);
 }
 
 /* The producer, after its last stage: nothing that it has copied is read any more. */

@@ -4,8 +4,10 @@
  * free run that role, so that every SM computes. */
 #include "kernels/ops/ag_gemm.cuh"
 
+#include "kernels/hopper/gemm_launch.cuh"
+
 GPU_OPERATOR(ag_gemm_bf16) /* here alone */
-GPU_OPERATOR_BY(ag_gemm_bf16, ag_gemm, gemm_operator<ag_gemm_on_gpu<false>>)
+GPU_OPERATOR_BY(ag_gemm_bf16, ag_gemm, gemm_operator<ag_gemm_on<gemm_engine>>)
 
 static struct gpu_functions ag_gemm_choose(const struct mk_problem *q)
 {

@@ -4,7 +4,7 @@
 
 #include "kernels/hopper/gemm_launch_fp8.cuh"
 
-typedef ag_gemm_on_gpu<true, true> ag_gemm_columns_fp8_on_gpu;
+typedef ag_gemm_on<gemm_engine, true, true> ag_gemm_columns_fp8_on_gpu;
 
 GPU_OPERATOR_BY(
     ag_gemm_columns_fp8, ag_gemm,

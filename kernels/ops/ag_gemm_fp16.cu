@@ -4,4 +4,4 @@
 #include "kernels/hopper/gemm_launch_fp16.cuh"
 
 GPU_OPERATOR_BY(ag_gemm_fp16, ag_gemm,
-                gemm_operator<ag_gemm_on_gpu<false>, gemm_fp16_kernels<ag_gemm_on_gpu<false>>>)
+                gemm_operator<ag_gemm_on<gemm_engine>, gemm_fp16_kernels<ag_gemm_on<gemm_engine>>>)

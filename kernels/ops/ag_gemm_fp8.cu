@@ -5,5 +5,6 @@
 
 #include "kernels/hopper/gemm_launch_fp8.cuh"
 
-GPU_OPERATOR_BY(ag_gemm_fp8, ag_gemm,
-                gemm_operator<ag_gemm_on_gpu<true>, gemm_fp8_kernels<ag_gemm_on_gpu<true>>>)
+GPU_OPERATOR_BY(
+    ag_gemm_fp8, ag_gemm,
+    gemm_operator<ag_gemm_on<gemm_engine, true>, gemm_fp8_kernels<ag_gemm_on<gemm_engine, true>>>)

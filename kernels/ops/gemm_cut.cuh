@@ -17,7 +17,7 @@ enum { CUT_RUN = FRAGMENT_ROWS * FRAGMENT_COLUMNS * 4, CUT_AHEAD = 4 };
 /* Of turn t: 0, a whole tile; else 1 + the slice's number, but of those that are not the last,
  * 1. (Consumers need no more, and have no division.) */
 template <class op, int sums>
-GEMM_MEMBER uint32_t reduce_source<op, sums>::slice_of(uint32_t t) const
+ENGINE_MEMBER uint32_t reduce_source<op, sums>::slice_of(uint32_t t) const
 {
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     return t < p->cut_from ? 0 : t + p->cut_tiles < p->tiles ? 1 : p->slices;
@@ -25,8 +25,8 @@ GEMM_MEMBER uint32_t reduce_source<op, sums>::slice_of(uint32_t t) const
 
 /* Stages of a tile. */
 template <class op, int sums>
-GEMM_MEMBER uint32_t reduce_source<op, sums>::cut_stages(const struct gemm_operands *of,
-                                                         const struct mk_tile *tile) const
+ENGINE_MEMBER uint32_t reduce_source<op, sums>::cut_stages(const struct gemm_operands *of,
+                                                           const struct mk_tile *tile) const
 {
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t slice = p->cut_k / GEMM_TILE_K;
@@ -37,7 +37,7 @@ GEMM_MEMBER uint32_t reduce_source<op, sums>::cut_stages(const struct gemm_opera
 
 /* What the others need to know of a slice. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::describe_slice(struct reduce_work *w)
+ENGINE_MEMBER void reduce_source<op, sums>::describe_slice(struct reduce_work *w)
 {
     if (!w->tile.stage)
         return;
@@ -51,9 +51,9 @@ GEMM_MEMBER void reduce_source<op, sums>::describe_slice(struct reduce_work *w)
 /* A consumer's sums of a slice, and then its share of C. row: of the tile, the warp's first. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::cut(uint32_t i,
-                                              float (&sum)[shape::blocks][shape::tile_n / 2],
-                                              uint32_t row, uint32_t half) const
+ENGINE_MEMBER void reduce_source<op, sums>::cut(uint32_t i,
+                                                float (&sum)[shape::blocks][shape::sums],
+                                                uint32_t row, uint32_t half) const
 {
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
@@ -62,7 +62,8 @@ GEMM_MEMBER void reduce_source<op, sums>::cut(uint32_t i,
     const uint32_t offset = row / FRAGMENT_ROWS * runs * CUT_RUN + lane * 16;
     char *to = launch->heap + w->to + offset;
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
-                  (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
+                  mbar_phase_before(mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number)),
+                  operands->limit_ns);
 #pragma unroll
     for (int j = 0; j < shape::tile_n / FRAGMENT_COLUMNS; j++)
         if (j < runs && row < w->tile.rows) {
@@ -70,11 +71,11 @@ GEMM_MEMBER void reduce_source<op, sums>::cut(uint32_t i,
             *(uint4 *)(to + j * CUT_RUN + CUT_RUN / 2) =
                 ptx_copy_4(&sum[0][j * FRAGMENT_SUMS + FRAGMENT_SUMS / 2]);
         }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number), operands->limit_ns);
     if (row >= w->tile.rows)
         return;
     const uint32_t apart = p->tile_m * p->tile_n * 4, slices = p->slices, peers = w->terms[0].count;
@@ -123,15 +124,16 @@ GEMM_MEMBER void reduce_source<op, sums>::cut(uint32_t i,
 
 /* What follows the consumers' stores of a slice: a warp, one of `senders`. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::cut_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
-                                                   uint32_t senders)
+ENGINE_MEMBER void reduce_source<op, sums>::cut_tile(struct mk_cta *own, uint32_t i,
+                                                     uint32_t sender, uint32_t senders)
 {
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t number = w->number;
     for (uint32_t half = sender; half < 2; half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
-                     number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(number), GPU_BARRIER_THERE,
+                     number % GEMM_RS_OUTBOX, i);
         gemm_rs_cut_announce(MK_FRESH(p), own, &w->tile, MK_TILE_PARTS / p->cluster / 2);
     }
     gemm_rs_cut_await(MK_FRESH(p), own, &w->tile);
@@ -146,7 +148,7 @@ template <class op, int products = GEMM_BF16> struct gemm_cut_kernels : gemm_bf1
     template <class shape> using shapes = typename shape::either;
 
     template <int rows, int columns, int cluster, int stages, int boxes, class function>
-    static int shape(const struct gemm_form *form, int transposed, function call)
+    static int shape(const struct engine_form *form, int transposed, function call)
     {
         if constexpr (products == GEMM_BF16)
             return gemm_op_shape<op, rows, columns, cluster, stages, boxes>(form, transposed, call);
@@ -155,7 +157,7 @@ template <class op, int products = GEMM_BF16> struct gemm_cut_kernels : gemm_bf1
     }
 
     template <class function>
-    static int dispatch(const struct gemm_form *form, int transposed, function call)
+    static int dispatch(const struct engine_form *form, int transposed, function call)
     {
 #define GEMM_CUT_TRY(rows, columns, cluster_, stages, boxes)                                       \
     if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \

@@ -10,24 +10,24 @@
 /* Joint: stores the thread's sums at every rank that adds them, and waits for those ranks' sums. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
-                                                   float (&sum)[shape::blocks][shape::tile_n / 2],
-                                                   uint32_t row, uint32_t half) const
+ENGINE_MEMBER void reduce_source<op, sums>::exchange(const struct reduce_work *w,
+                                                     float (&sum)[shape::blocks][shape::sums],
+                                                     uint32_t row, uint32_t half) const
 {
     joint_send<op, shape::number>(plan, launch, w, sum, joint_rows{row}, reduce_lane<op>());
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number), operands->limit_ns);
 }
 
 /* Pushes a consumer's rows of a joint tile from the outbox to every rank that adds them: a warp.
  * first: of the tile, the first of `rows`. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
-                                                     const struct reduce_work *w, uint32_t half,
-                                                     uint32_t first, uint32_t rows) const
+ENGINE_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
+                                                       const struct reduce_work *w, uint32_t half,
+                                                       uint32_t first, uint32_t rows) const
 {
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t gpus = p->topo.gpus, local = p->topo.rank, /* one node */
@@ -45,7 +45,7 @@ GEMM_MEMBER void reduce_source<op, sums>::push_joint(struct mk_cta *own,
 
 /* Two elements of C, `at` bytes from its first on, with the residual where the plan has one. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::store_passed(uint64_t at, uint32_t two) const
+ENGINE_MEMBER void reduce_source<op, sums>::store_passed(uint64_t at, uint32_t two) const
 {
     if constexpr (inside)
         if (joint_norm_shared->inside) {
@@ -60,8 +60,8 @@ GEMM_MEMBER void reduce_source<op, sums>::store_passed(uint64_t at, uint32_t two
  * first; within: of 64. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, uint32_t within,
-                                                     uint32_t half) const
+ENGINE_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, uint32_t within,
+                                                       uint32_t half) const
 {
     constexpr int all = shape::tile_n / FRAGMENT_COLUMNS, most = sums == MK_FP24 ? 2 : 4,
                   ahead = all < most ? all : most;
@@ -69,8 +69,8 @@ GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, u
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t lane = threadIdx.x % 32, gpus = p->topo.gpus, place = p->topo.rank,
                    before = place > 1 ? place : 0; /* x + y is y + x */
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number), operands->limit_ns);
 #pragma unroll 1
     for (int m = 0; m < shape::blocks; m++, row += 64, within += 64) {
         const char *mine = outbox(w->number, half) + fragment_offset<sums>(within, w->runs),
@@ -116,9 +116,9 @@ GEMM_MEMBER void reduce_source<op, sums>::add_passed(uint32_t i, uint32_t row, u
  * consumers when those ranks' sums have come: a warp, one of `senders`. Where the tile passes the
  * outbox, the warp pushes it first. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint32_t i,
-                                                        uint32_t sender, uint32_t senders,
-                                                        int *ending)
+ENGINE_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint32_t i,
+                                                          uint32_t sender, uint32_t senders,
+                                                          int *ending)
 {
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
@@ -132,7 +132,8 @@ GEMM_MEMBER void reduce_source<op, sums>::exchange_tile(struct mk_cta *own, uint
         uint32_t first = block + half * part,
                  left = first < w->tile.rows ? w->tile.rows - first : 0;
         barrier_wait(&operands->watch, barrier(reduce_shared->there, i, half),
-                     i / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(i), GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX,
+                     i);
         if constexpr (op::gathers)
             if (pass)
                 push_joint(own, w, half, first, left < part ? left : part);

@@ -22,7 +22,6 @@
  * What differs is a struct `op` of kernels/ops/gemm_reduce_roles.cuh. */
 #pragma once
 
-#include "kernels/column_scales.cuh"
 #include "kernels/ops/gemm_reduce_roles.cuh"
 #include "kernels/ops/joint_norm.cuh"
 
@@ -121,21 +120,28 @@ template <class op> PTX_FN auto reduce_lane(void)
         return fragment_lane{};
 }
 
-/* One thread, before the CTA's first barrier. readers: reduce_readers. */
-template <class op> PTX_FN void reduce_begin_outbox(uint32_t readers, uint32_t cluster)
+/* One thread, before the CTA's first barrier. senders: reduce_readers. */
+template <class op, class source>
+PTX_FN void reduce_begin_outbox(uint32_t senders, uint32_t cluster)
 {
+    typedef gemm_roles<false, source> roles;
     if (op::shared_code) {
         reduce_shared->cta = blockIdx.x;
         reduce_shared->block = cluster == 2 ? blockIdx.x / 2 : blockIdx.x;
     }
     for (uint32_t i = 0; i < GEMM_RS_OUTBOX; i++)
         for (uint32_t half = 0; half < 2; half++) {
-            ptx_mbar_init(ptx_shared(&reduce_shared->there[i][half]), 1);
-            ptx_mbar_init(ptx_shared(&reduce_shared->taken[i][half]), 1);
+            ptx_mbar_init(ptx_shared(&reduce_shared->there[i][half]),
+                          half ? warp_arrivals<roles, MBAR_STORED_SECOND>()
+                               : warp_arrivals<roles, MBAR_STORED>());
+            ptx_mbar_init(ptx_shared(&reduce_shared->taken[i][half]),
+                          half ? warp_arrivals<roles, MBAR_SENT_SECOND>()
+                               : warp_arrivals<roles, MBAR_SENT>());
         }
     for (uint32_t i = 0; i < REDUCE_WORKS; i++) {
-        ptx_mbar_init(ptx_shared(&reduce_shared->given[i]), 1);
-        ptx_mbar_init(ptx_shared(&reduce_shared->read[i]), 2 + readers);
+        ptx_mbar_init(ptx_shared(&reduce_shared->given[i]), warp_arrivals<roles, MBAR_WORK>());
+        ptx_mbar_init(ptx_shared(&reduce_shared->read[i]),
+                      warp_arrivals<roles, MBAR_WORK_READ>(senders));
     }
 }
 
@@ -151,7 +157,7 @@ template <class shape> struct reduce_parts {
     static_assert(groups % stages == 0 && shape::cluster <= 2, "stages have as many groups each");
 
     /* Groups of part `part` of what CTA `rank` adds to a tile that has `all`, from *first on. */
-    static GEMM_MEMBER uint32_t part(uint32_t all, uint32_t rank, uint32_t part, uint32_t *first)
+    static ENGINE_MEMBER uint32_t part(uint32_t all, uint32_t rank, uint32_t part, uint32_t *first)
     {
         *first = rank * 2 * groups + part * of_stage;
         if (*first >= all) {
@@ -164,7 +170,12 @@ template <class shape> struct reduce_parts {
 
 /* The tiles of this CTA (or cluster). sums: the kind of numbers of those that go from rank to rank,
  * enum mk_dtype. */
-template <class op, int sums> struct reduce_source : gemm_source {
+template <class op, int sums> struct reduce_source : reduce_tiles<gemm_engine, op, gemm_source> {
+    typedef reduce_tiles<gemm_engine, op, gemm_source> tiles;
+    using tiles::operands;
+    using tiles::plan;
+    using tiles::tree;
+
     /* Auxiliary warps need more than a producer does, and consumers of FP8 more than others: for raw sums, of which those of most final
      * ones have one set. */
     static constexpr bool raw = op::scaled && (op::wide || !op::gathers);
@@ -174,6 +185,18 @@ template <class op, int sums> struct reduce_source : gemm_source {
                                                    (shape::tile_n == 128 && sums == MK_FP24))
                                         ? 1
                                         : 2;
+
+    static constexpr struct warp_meeting producer_at = {MBAR_SET(MBAR_WORK)},
+                                         consumer_at[2] = {reduce_consumer_at[0],
+                                                           reduce_consumer_at[1]};
+    static constexpr struct warp_role chosen_roles[2] = {
+        reduce_describer_role,
+        {ENGINE_SENDER,
+         WARP_CHOSEN,
+         1,
+         0,
+         {MBAR_SET(MBAR_WORK) | MBAR_SET(MBAR_STORED) | MBAR_SET(MBAR_STORED_SECOND),
+          MBAR_SET(MBAR_SENT) | MBAR_SET(MBAR_SENT_SECOND), MBAR_SET(MBAR_WORK_READ)}}};
 
     /* A is this rank's own: nothing is waited for. So the first stages are under way before the
      * launch's number is here and the first tile is described, which takes longer. */
@@ -190,44 +213,30 @@ template <class op, int sums> struct reduce_source : gemm_source {
     /* An epilogue of rows may be done with the sums in registers. */
     static constexpr bool inside = op::gathers && !op::tree;
 
-    static constexpr bool tree = op::tree,
-                          asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
+    static constexpr bool asks_lane = !op::gathers; /* (ptxas spills with the other choice) */
 
-    const typename op::plan *plan;
     const struct gpu_launch *launch;
-    const struct gemm_a *map_a;
-    const struct gemm_operands *operands;
     /* the producer's */
     struct mk_cta cta;
     uint32_t passed; /* tiles that pass the sending warps, so far */
     int ending;
 
     static constexpr bool shared_code = op::shared_code;
-    GEMM_MEMBER bool computes() const
+    ENGINE_MEMBER bool computes() const
     {
         return !op::shared_code || blockIdx.x < launch->split.ctas[MK_COMPUTE];
     }
 
-    GEMM_MEMBER uint32_t blocks() const
-    {
-        return MK_FRESH(op::tiles(plan))->blocks;
-    }
-
-    GEMM_MEMBER uint32_t block_end(uint32_t block) const
-    {
-        return gemm_rs_block_end(MK_FRESH(op::tiles(plan)), block);
-    }
-
-    static GEMM_MEMBER float join(float first, float second)
+    static ENGINE_MEMBER float join(float first, float second)
     {
         return tree ? tree_cut(first) + tree_cut(second) : first + second;
     }
 
-    GEMM_MEMBER bool first(struct mk_tile *tile) const
+    ENGINE_MEMBER bool first(struct mk_tile *tile) const
     {
         const struct gemm_rs_plan *p = op::tiles(plan);
-        ptx_tensormap_prefetch(&map_a->whole);
-        ptx_tensormap_prefetch(&map_a->rest);
+        ptx_tensormap_prefetch(&tiles::views->a.whole);
+        ptx_tensormap_prefetch(&tiles::views->a.rest);
         if (number_of(0) >= p->tiles)
             return false;
         if (p->shots == 1 && p->m <= p->tile_m) { /* what the loads look at, without a division */
@@ -242,7 +251,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
     }
 
     /* In one shot the producer waits for no flag, and whoever describes the tiles has its track. */
-    GEMM_MEMBER void open()
+    ENGINE_MEMBER void open(uint32_t)
     {
         if (op::tiles(plan)->shots == 1)
             return;
@@ -253,14 +262,14 @@ template <class op, int sums> struct reduce_source : gemm_source {
             describe(0);
     }
 
-    GEMM_MEMBER void close()
+    ENGINE_MEMBER void close()
     {
         if (op::tiles(plan)->shots != 1)
             cta_end(&cta);
     }
 
     /* One thread of the second warp: all tiles, or the first alone where the producer goes on. */
-    GEMM_MEMBER void describe_all(bool all)
+    ENGINE_MEMBER void describe_all(bool all)
     {
         bool tracked = op::tiles(plan)->shots == 1;
         if (tracked)
@@ -275,7 +284,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
             cta_end(&cta);
     }
 
-    GEMM_MEMBER uint32_t number_of(uint32_t i) const
+    ENGINE_MEMBER uint32_t number_of(uint32_t i) const
     {
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
         if (!op::shared_code)
@@ -284,20 +293,20 @@ template <class op, int sums> struct reduce_source : gemm_source {
     }
 
     /* Whether a tile passes the sending warps: own ones where the sum goes to others, too. */
-    GEMM_MEMBER bool passes(uint32_t kind) const
+    ENGINE_MEMBER bool passes(uint32_t kind) const
     {
         return kind != GEMM_RS_OWN || (op::gathers && MK_FRESH(op::tiles(plan))->gathers);
     }
 
     /* Of what sending warps push of tile i: behind the CTA's last one no load of its engine stands
      * in line. */
-    GEMM_MEMBER uint32_t pace_of(const struct gemm_rs_plan *p, uint32_t i, uint32_t senders) const
+    ENGINE_MEMBER uint32_t pace_of(const struct gemm_rs_plan *p, uint32_t i, uint32_t senders) const
     {
         return number_of(i + 1) < p->tiles ? mk_pace_of_each(p->pace, senders) : MK_PACE_NONE;
     }
 
     /* Consumers are told only whether there is one. */
-    GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
+    ENGINE_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
     {
         if (number_of(i) >= MK_FRESH(op::tiles(plan))->tiles)
             return false;
@@ -314,7 +323,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
 
     /* The producer's copy: rows as the map of A counts them, which ends with row M. (Behind a
      * block's last rows come those of the next; who stores or adds a tile has its own alone.) */
-    GEMM_MEMBER void find_in_a(struct mk_tile *tile) const
+    ENGINE_MEMBER void find_in_a(struct mk_tile *tile) const
     {
         tile->row += tile->a_slab * MK_FRESH(op::tiles(plan))->shard_rows;
         tile->a_slab = 0;
@@ -323,26 +332,26 @@ template <class op, int sums> struct reduce_source : gemm_source {
     }
 
     /* Slices of K are slabs of the maps of A and B, which overlap: each begins at its K. */
-    GEMM_MEMBER int32_t b_slab(const struct mk_tile *tile) const
+    ENGINE_MEMBER int32_t b_slab(const struct mk_tile *tile) const
     {
         if constexpr (op::cuts)
             return tile->stage ? tile->stage - 1 : 0;
-        return gemm_source::b_slab(tile);
+        return tiles::b_slab(tile);
     }
 
-    GEMM_MEMBER uint32_t slice_of(uint32_t t) const;
-    GEMM_MEMBER uint32_t stages_of_k(const struct gemm_operands *of,
-                                     const struct mk_tile *tile) const
+    ENGINE_MEMBER uint32_t slice_of(uint32_t t) const;
+    ENGINE_MEMBER uint32_t stages_of_k(const struct gemm_operands *of,
+                                       const struct mk_tile *tile) const
     {
         if constexpr (op::cuts)
             return cut_stages(of, tile);
-        return gemm_source::stages_of_k(of, tile);
+        return tiles::stages_of_k(of, tile);
     }
-    GEMM_MEMBER uint32_t cut_stages(const struct gemm_operands *of,
-                                    const struct mk_tile *tile) const;
+    ENGINE_MEMBER uint32_t cut_stages(const struct gemm_operands *of,
+                                      const struct mk_tile *tile) const;
 
     /* Works out tile i, which takes some forty integer divisions: one thread of the block. */
-    GEMM_MEMBER void describe(uint32_t i)
+    ENGINE_MEMBER void describe(uint32_t i)
     {
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
         struct reduce_work *w = &reduce_shared->work[i % REDUCE_WORKS];
@@ -358,7 +367,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
         /* two tiles later than who had this place: of it consumers read until the next one's end */
         if (i >= REDUCE_AHEAD)
             ptx_mbar_wait(ptx_shared(&reduce_shared->read[(i - REDUCE_AHEAD) % REDUCE_WORKS]),
-                          (i - REDUCE_AHEAD) / REDUCE_WORKS & 1, operands->limit_ns);
+                          mbar_phase_of_ring<REDUCE_WORKS>(i - REDUCE_AHEAD), operands->limit_ns);
         w->tile = tile;
         w->kind = op::gathers && kind == GEMM_RS_JOINT && p->passing &&
                           (i > 0 || number_of(i + 1) < p->tiles)
@@ -396,9 +405,9 @@ template <class op, int sums> struct reduce_source : gemm_source {
                 joint_norm_describe(joint_norm_shared, p, launch, &tile);
         ptx_mbar_arrive(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]));
     }
-    GEMM_MEMBER void describe_slice(struct reduce_work *w);
+    ENGINE_MEMBER void describe_slice(struct reduce_work *w);
 
-    GEMM_MEMBER void prefetch_next(uint32_t i, struct mk_tile *tile)
+    ENGINE_MEMBER void prefetch_next(uint32_t i, struct mk_tile *tile)
     {
         if (reduce_describer<op>(launch, op::tiles(plan)))
             return;
@@ -413,89 +422,65 @@ template <class op, int sums> struct reduce_source : gemm_source {
         }
     }
 
-    GEMM_MEMBER const struct gemm_a *a(const struct mk_tile *) const
-    {
-        return map_a;
-    }
-
-    GEMM_MEMBER const struct reduce_work *work(uint32_t i) const
+    ENGINE_MEMBER const struct reduce_work *work(uint32_t i) const
     {
         return &reduce_shared->work[i % REDUCE_WORKS];
     }
 
     /* Of FP8. Consumers are told of a tile's place by who describes it, before its first stage. */
-    GEMM_MEMBER struct gemm_scales scales(uint32_t i, const struct mk_tile *tile,
-                                          uint32_t row) const
+    ENGINE_MEMBER struct engine_scales scales(uint32_t i, const struct mk_tile *tile,
+                                              uint32_t row) const
     {
-        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-        uint32_t r = row, col;
+        uint32_t first = row, col;
         if (threadIdx.x < 128) {
-            r += tile->row;
+            first += tile->row;
             col = tile->col;
         } else {
             await_work(i);
-            r += work(i)->tile.row + work(i)->tile.a_slab * p->shard_rows;
+            first += work(i)->tile.row + work(i)->tile.a_slab * tiles::reduction()->shard_rows;
             col = work(i)->tile.col;
         }
-        r = r < p->m ? r : p->m - 1; /* what lies outside C has the last row's, and is dropped */
-        const uint32_t blocks = (p->k + 127) / 128, b_pitch = (blocks + 3) / 4 * 4;
-        return {(const float *)launch->arguments[MK_SPACE_ARG3] + r,
-                (const float *)launch->arguments[MK_SPACE_ARG4] + (uint64_t)(col / 128) * b_pitch,
-                (p->m + 3) / 4 * 4,
-                b_pitch,
-                p->m - r,
-                p->n - col,
-                blocks};
+        return tiles::scales_from(launch, first, col);
     }
 
-    static constexpr bool by_columns = op::by_columns;
-    GEMM_MEMBER struct column_scales columns(uint32_t i, const struct mk_tile *) const
+    ENGINE_MEMBER struct column_scales columns(uint32_t i, const struct mk_tile *) const
     {
         await_work(i);
-        const uint32_t col = work(i)->tile.col;
-        return {(const float *)MK_FRESH(launch)->arguments[MK_SPACE_ARG4] + col,
-                MK_FRESH(op::tiles(plan))->n - col, 0};
+        return tiles::columns_from(MK_FRESH(launch), work(i)->tile.col);
     }
 
     /* What the producer says of tile i is there; a consumer's next calls may look. */
-    GEMM_MEMBER void await_work(uint32_t i) const
+    ENGINE_MEMBER void await_work(uint32_t i) const
     {
-        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]), i / REDUCE_WORKS & 1,
-                      operands->limit_ns);
+        ptx_mbar_wait(ptx_shared(&reduce_shared->given[i % REDUCE_WORKS]),
+                      mbar_phase_of_ring<REDUCE_WORKS>(i), operands->limit_ns);
     }
 
-    /* C has the rows of this rank, or all: as the map counts them, which ends with this rank's. Of columns it
-     * has this rank's, or all. */
-    GEMM_MEMBER struct gemm_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
+    ENGINE_MEMBER struct engine_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
     {
-        const struct mk_tile *tile = &work(i)->tile;
-        const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
-        const uint32_t before = op::gathers     ? tile->a_slab * p->shard_rows
-                                : p->shots == 1 ? 0 - p->topo.rank * p->shard_rows
-                                                : 0;
-        return {(int32_t)(tile->col - gemm_rs_own_col(p)), (int32_t)(before + tile->row + row), 0};
+        return tiles::place_of(&work(i)->tile, row);
     }
 
-    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
+    ENGINE_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
         if (reduce_thread<op>(128))
             tile_track_start(&reduce_shared->track);
     }
 
-    GEMM_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t)
+    ENGINE_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t)
     {
         if (reduce_thread<op>(128))
             tile_track_note(&reduce_shared->track, launch, work(i)->tile.id,
                             tile_track_of(reduce_block<op>()));
     }
 
-    GEMM_MEMBER uint32_t barrier(uint64_t (*of)[2], uint32_t number, uint32_t half) const
+    ENGINE_MEMBER uint32_t barrier(uint64_t (*of)[2], uint32_t number, uint32_t half) const
     {
         return ptx_shared(&of[number % GEMM_RS_OUTBOX][half]);
     }
 
     /* Where consumer `half` leaves what it has of the number-th tile. */
-    GEMM_MEMBER char *outbox(uint32_t number, uint32_t half) const
+    ENGINE_MEMBER char *outbox(uint32_t number, uint32_t half) const
     {
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
         uint64_t bytes = (uint64_t)p->tile_m / p->cluster / 2 * p->tile_n * p->element_bytes;
@@ -503,17 +488,17 @@ template <class op, int sums> struct reduce_source : gemm_source {
                ((blockIdx.x * GEMM_RS_OUTBOX + number % GEMM_RS_OUTBOX) * 2 + half) * bytes;
     }
 
-    GEMM_MEMBER bool has_addends(uint32_t i);
+    ENGINE_MEMBER bool has_addends(uint32_t i);
     template <class shape>
-    GEMM_MEMBER void load_addends(uint32_t i, struct gemm_ring *ring, uint32_t rank);
+    ENGINE_MEMBER void load_addends(uint32_t i, struct gemm_ring *ring, uint32_t rank);
 
     template <class shape>
-    GEMM_MEMBER void add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t half,
-                         uint32_t rank, struct gemm_ring *ring) const;
+    ENGINE_MEMBER void add(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t half,
+                           uint32_t rank, struct gemm_ring *ring) const;
 
     /* Whether consumers load what others have themselves: of a tree, in which a node is added to its sibling first, not to what
      * was summed before. One term of a level is the sibling. */
-    GEMM_MEMBER bool direct() const
+    ENGINE_MEMBER bool direct() const
     {
         if constexpr (!op::tree)
             return false;
@@ -522,36 +507,36 @@ template <class op, int sums> struct reduce_source : gemm_source {
     }
 
     template <class shape>
-    GEMM_MEMBER void add_in_tree(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
-                                 uint32_t half, uint32_t rank, struct gemm_ring *ring) const;
+    ENGINE_MEMBER void add_in_tree(uint32_t i, float (&sum)[shape::blocks][shape::sums],
+                                   uint32_t half, uint32_t rank, struct gemm_ring *ring) const;
 
     template <class shape>
-    GEMM_MEMBER void exchange(const struct reduce_work *w,
-                              float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
-                              uint32_t half) const;
+    ENGINE_MEMBER void exchange(const struct reduce_work *w,
+                                float (&sum)[shape::blocks][shape::sums], uint32_t row,
+                                uint32_t half) const;
 
     template <class shape>
-    GEMM_MEMBER void spread(const struct reduce_work *w,
-                            float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row) const;
+    ENGINE_MEMBER void spread(const struct reduce_work *w, float (&sum)[shape::blocks][shape::sums],
+                              uint32_t row) const;
 
     template <class shape>
-    GEMM_MEMBER bool store_sums(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
-                                uint32_t half, uint32_t rank) const;
+    ENGINE_MEMBER bool store_sums(uint32_t i, float (&sum)[shape::blocks][shape::sums],
+                                  uint32_t half, uint32_t rank) const;
 
     template <class shape>
-    GEMM_MEMBER void share(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
-                           uint32_t within, uint32_t half) const;
+    ENGINE_MEMBER void share(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t row,
+                             uint32_t within, uint32_t half) const;
     template <int together>
-    GEMM_MEMBER void share_add(const struct reduce_work *w, uint32_t row, const char *mine) const;
-    GEMM_MEMBER void share_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders,
-                                int *ending);
+    ENGINE_MEMBER void share_add(const struct reduce_work *w, uint32_t row, const char *mine) const;
+    ENGINE_MEMBER void share_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders,
+                                  int *ending);
 
     template <class shape>
-    GEMM_MEMBER void cut(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t row,
-                         uint32_t half) const;
-    GEMM_MEMBER void cut_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
+    ENGINE_MEMBER void cut(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t row,
+                           uint32_t half) const;
+    ENGINE_MEMBER void cut_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
 
-    GEMM_MEMBER void publish(uint32_t i, uint32_t half) const
+    ENGINE_MEMBER void publish(uint32_t i, uint32_t half) const
     {
         if (op::gathers && work(i)->kind == GEMM_RS_OWN && !(straightens && work(i)->straight) &&
             passes(GEMM_RS_OWN)) {
@@ -562,20 +547,19 @@ template <class op, int sums> struct reduce_source : gemm_source {
         ptx_mbar_arrive(ptx_shared(&reduce_shared->read[i % REDUCE_WORKS]));
     }
 
-    GEMM_MEMBER void push_joint(struct mk_cta *own, const struct reduce_work *w, uint32_t half,
-                                uint32_t first, uint32_t rows) const;
-    GEMM_MEMBER void store_passed(uint64_t at, uint32_t two) const;
+    ENGINE_MEMBER void push_joint(struct mk_cta *own, const struct reduce_work *w, uint32_t half,
+                                  uint32_t first, uint32_t rows) const;
+    ENGINE_MEMBER void store_passed(uint64_t at, uint32_t two) const;
     template <class shape>
-    GEMM_MEMBER void add_passed(uint32_t i, uint32_t row, uint32_t within, uint32_t half) const;
-    GEMM_MEMBER void exchange_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
-                                   uint32_t senders, int *ending);
-    GEMM_MEMBER void send_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
+    ENGINE_MEMBER void add_passed(uint32_t i, uint32_t row, uint32_t within, uint32_t half) const;
+    ENGINE_MEMBER void exchange_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
+                                     uint32_t senders, int *ending);
+    ENGINE_MEMBER void send_tile(struct mk_cta *own, uint32_t i, uint32_t sender, uint32_t senders);
     template <int form>
-    GEMM_MEMBER void send_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders);
-    GEMM_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
-    GEMM_MEMBER void beside_engine(uint32_t warp);
-    GEMM_MEMBER void beside_or_alone(uint32_t warp);
-    GEMM_MEMBER void auxiliary_warp(uint32_t warp);
+    ENGINE_MEMBER void send_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders);
+    ENGINE_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
+    ENGINE_MEMBER enum reduce_role role_of(uint32_t warp, uint32_t senders) const;
+    ENGINE_MEMBER void auxiliary_warp(uint32_t warp);
 };
 
 /* What others have of the tile comes through the ring like its operands, so that nobody waits for
@@ -586,7 +570,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
  * could give it back a second time while a warp of the other CTA had told only one of the two that
  * it is done; the barrier would take the one for the other.) So a load is never of nothing: where
  * the tile has no such rows it is of the first. */
-template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::has_addends(uint32_t i)
+template <class op, int sums> ENGINE_MEMBER bool reduce_source<op, sums>::has_addends(uint32_t i)
 {
     if (op::joint || op::tiles(plan)->shots == 1)
         return false; /* what is added comes by `exchange` */
@@ -605,8 +589,8 @@ template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::has_adde
 
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::load_addends(uint32_t i, struct gemm_ring *ring,
-                                                       uint32_t rank)
+ENGINE_MEMBER void reduce_source<op, sums>::load_addends(uint32_t i, struct gemm_ring *ring,
+                                                         uint32_t rank)
 {
     typedef reduce_parts<shape> parts;
     const struct reduce_work *w = work(i);
@@ -648,9 +632,9 @@ GEMM_MEMBER void reduce_source<op, sums>::load_addends(uint32_t i, struct gemm_r
 
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void
-reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
-                             uint32_t half, uint32_t rank, struct gemm_ring *ring) const
+ENGINE_MEMBER void
+reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t half,
+                             uint32_t rank, struct gemm_ring *ring) const
 {
     typedef reduce_parts<shape> parts;
     await_work(i); /* the first tile's stages may have come before */
@@ -704,8 +688,8 @@ reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::tile
 /* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void
-reduce_source<op, sums>::add_in_tree(uint32_t i, float (&sum)[shape::blocks][shape::tile_n / 2],
+ENGINE_MEMBER void
+reduce_source<op, sums>::add_in_tree(uint32_t i, float (&sum)[shape::blocks][shape::sums],
                                      uint32_t half, uint32_t rank, struct gemm_ring *ring) const
 {
     const struct reduce_work *w = work(i);
@@ -738,9 +722,9 @@ reduce_source<op, sums>::add_in_tree(uint32_t i, float (&sum)[shape::blocks][sha
  * the warp's first. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::spread(const struct reduce_work *w,
-                                                 float (&sum)[shape::blocks][shape::tile_n / 2],
-                                                 uint32_t row) const
+ENGINE_MEMBER void reduce_source<op, sums>::spread(const struct reduce_work *w,
+                                                   float (&sum)[shape::blocks][shape::sums],
+                                                   uint32_t row) const
 {
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t lane = threadIdx.x % 32, gpus = p->topo.gpus, q = lane % 4;
@@ -768,9 +752,9 @@ GEMM_MEMBER void reduce_source<op, sums>::spread(const struct reduce_work *w,
 
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
-                                                     float (&sum)[shape::blocks][shape::tile_n / 2],
-                                                     uint32_t half, uint32_t rank) const
+ENGINE_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
+                                                       float (&sum)[shape::blocks][shape::sums],
+                                                       uint32_t half, uint32_t rank) const
 {
     const struct reduce_work *w = work(i);
     uint32_t within = threadIdx.x % 128 / 32 * FRAGMENT_ROWS; /* of 64 rows, the warp's first */
@@ -786,7 +770,8 @@ GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
     /* The sending warps are done with who had this place before. (Of an own tile that does not pass
      * the number stays 0, of which nothing is waited for.) */
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
-                  (w->number / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
+                  mbar_phase_before(mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number)),
+                  operands->limit_ns);
     const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
     if (kind == GEMM_RS_OWN && !straight)
         return false;
@@ -798,7 +783,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
     /* The consumer's other warps may still add the tile before the last one, of this place. (Where
      * K has many stages the ring keeps them together, where it has few it does not.) */
     if (op::gathers && kind == REDUCE_PASSED && i > 0)
-        ptx_bar_sync(1 + half, 128);
+        ptx_bar_sync(named_warpgroup(half));
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
         joint_round<op, shape::number>(sum, kind >= GEMM_RS_JOINT);
         if (op::tree && kind == GEMM_RS_JOINT) {
@@ -841,7 +826,7 @@ GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
                 to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<shape::number>, sum[m],
                 !straight || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op>());
     }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     if constexpr (op::gathers && shape::tile_n <= PLAN_MOST_JOINT_COLUMNS)
@@ -857,8 +842,8 @@ GEMM_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
 /* Takes the consumers' rows of the i-th tile from the outbox to who adds them, or announces what is
  * stored: a warp. Of two (`senders`) each has the rows of one consumer. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t i, uint32_t sender,
-                                                    uint32_t senders)
+ENGINE_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t i,
+                                                      uint32_t sender, uint32_t senders)
 {
     const struct reduce_work *w = work(i);
     const uint32_t kind = w->kind;
@@ -870,7 +855,8 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
         }
     for (uint32_t half = sender; half < 2 && passes(kind); half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, number, half),
-                     number / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, number % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(number), GPU_BARRIER_THERE,
+                     number % GEMM_RS_OUTBOX, i);
         const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
         uint32_t part_rows = p->tile_m / p->cluster / 2, parts = MK_TILE_PARTS / p->cluster / 2;
         uint32_t row = ((p->cluster == 2 ? blockIdx.x % 2 : 0) * 2 + half) * part_rows;
@@ -902,8 +888,8 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32_t
  * for both has no room in a sending warp's registers.) */
 template <class op, int sums>
 template <int form>
-GEMM_MEMBER void reduce_source<op, sums>::send_tiles(struct mk_cta *own, uint32_t sender,
-                                                     uint32_t senders)
+ENGINE_MEMBER void reduce_source<op, sums>::send_tiles(struct mk_cta *own, uint32_t sender,
+                                                       uint32_t senders)
 {
     int ending = 0;
     for (uint32_t i = 0; number_of(i) < MK_FRESH(op::tiles(plan))->tiles; i++) {
@@ -923,7 +909,7 @@ GEMM_MEMBER void reduce_source<op, sums>::send_tiles(struct mk_cta *own, uint32_
 /* Sends, announces and, in one shot, awaits what this CTA's tiles are made of: a warp, the
  * `sender`-th of `senders`, of which the first alone has a track. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t senders)
+ENGINE_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t senders)
 {
     struct mk_cta own;
     if (sender)
@@ -940,156 +926,103 @@ GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t
         cta_end(&own);
 }
 
-/* A warp beside the engine, of an operator whose code is not shared. */
-template <class op, int sums> GEMM_MEMBER void reduce_source<op, sums>::beside_engine(uint32_t warp)
+/* The role of a warp beside the engine (1 to 3), or of a block without tiles: all its threads. In one
+ * shot, or for one rank, intra_comm has nothing to do. */
+template <class op, int sums>
+ENGINE_MEMBER enum reduce_role reduce_source<op, sums>::role_of(uint32_t warp,
+                                                                uint32_t senders) const
+{
+    const uint32_t describer = reduce_describer<op>(launch, op::tiles(plan));
+    const bool describes = warp == (op::shared_code ? 2 : describer);
+    if (!computes())
+        return REDUCE_ALONE;
+    if (describes && (!senders || (describer && (!op::shares || !op::tiles(plan)->shared))))
+        return REDUCE_DESCRIBES;
+    if (!senders)
+        return REDUCE_NOTHING;
+    if (warp == 1 || (warp == 3 && senders == 2))
+        return REDUCE_SENDS;
+    if (warp - 2 < launch->split.intra_comm_warps)
+        return describes ? REDUCE_DESCRIBES_MOVES : REDUCE_MOVES;
+    return describes ? REDUCE_DESCRIBES : REDUCE_NOTHING;
+}
+
+template <class op, int sums>
+ENGINE_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t auxiliary)
 {
     const struct mk_role_split *split = &launch->split;
-    uint32_t others = split->intra_comm_warps, auxiliary = warp - 2;
-    uint32_t senders = reduce_readers_of<op>(plan, launch);
-    if (warp == reduce_describer<op>(launch, op::tiles(plan))) {
-        if (ptx_elect())
-            describe_all(true);
-        __syncwarp();
-        if (!op::shares || !op::tiles(plan)->shared)
-            return;
-    }
-    if (!senders)
-        return; /* intra_comm has nothing to do either, in one shot or for one rank */
-    if (warp == 1 || (warp == 3 && senders == 2)) {
+    const uint32_t warp = 1 + auxiliary; /* of the block */
+    const uint32_t senders = reduce_readers_of<op>(plan, launch);
+    const enum reduce_role role = role_of(warp, senders);
+    struct mk_cta other;
+    switch (role) {
+    case REDUCE_NOTHING:
+        return;
+    case REDUCE_SENDS:
         sending_warp(warp == 3, senders);
-    } else if (auxiliary < others) {
-        struct mk_cta other;
+        return;
+    case REDUCE_DESCRIBES:
+    case REDUCE_DESCRIBES_MOVES:
+        if (ptx_elect())
+            describe_all(reduce_describer<op>(launch, op::tiles(plan)) == 2);
+        __syncwarp();
+        if (role == REDUCE_DESCRIBES)
+            return;
+        [[fallthrough]];
+    case REDUCE_MOVES:
         cta_begin(&other, launch,
-                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
+                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - 2, blockIdx.x), 32);
         other.pace = op::tiles(plan)->pace;
+        break;
+    case REDUCE_ALONE:
+        cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
+    }
+    if constexpr (op::shared_code) {
+        reduce_roles<op>(plan, &other);
+    } else {
         op::intra_comm(plan, &other);
         cta_end(&other);
     }
 }
 
-/* The same where it is; and a block of its own, all its threads. */
-template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::beside_or_alone(uint32_t warp)
-{
-    const struct mk_role_split *split = &launch->split;
-    uint32_t others = split->intra_comm_warps, auxiliary = warp - 2;
-    uint32_t senders = reduce_readers_of<op>(plan, launch);
-    struct mk_cta other;
-    if (!computes()) {
-        cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
-    } else {
-        if (warp == 2) {
-            const bool all = reduce_describer<op>(launch, op::tiles(plan)) == 2;
-            if (ptx_elect())
-                describe_all(all);
-            __syncwarp();
-            if (all && (!op::shares || !op::tiles(plan)->shared))
-                return;
-        }
-        if (!senders)
-            return;
-        if (warp == 1 || (warp == 3 && senders == 2)) {
-            sending_warp(warp == 3, senders);
-            return;
-        }
-        if (auxiliary >= others)
-            return;
-        cta_begin(&other, launch,
-                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
-        other.pace = op::tiles(plan)->pace;
-    }
-    reduce_roles<op>(plan, &other);
-}
-
-template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
-{
-    if constexpr (op::shared_code)
-        beside_or_alone(warp);
-    else
-        beside_engine(warp);
-}
-
-struct reduce_maps {
-    struct gemm_a a;
-};
-
-/* The map of B whose slabs are slices of K, each `apart` behind the one before. 0, or what
- * tensormap.h says. */
-template <class shape>
-static int gemm_describe_slices(CUtensorMap *map, const void *b, uint64_t n, uint64_t k,
-                                uint64_t slices, uint64_t apart)
-{
-    const uint64_t nk[3] = {k, n, slices}, kn[3] = {n, k, slices};
-    const uint32_t nk_box[2] = {shape::tile_k, shape::tile_n / shape::cluster},
-                   kn_box[2] = {64, GEMM_TILE_K};
-    return shape::b_kn ? tensormap_bf16(map, b, kn, n, n * apart, kn_box)
-                       : tensormap_bf16(map, b, nk, k, apart, nk_box);
-}
-
 /* What kernels/hopper/gemm_launch.cuh asks of an operator. */
 template <class op> struct reduce_on_gpu {
     typedef typename op::plan plan;
-    typedef struct reduce_maps maps;
+    typedef struct reduce_views<gemm_engine> views;
     static constexpr bool fp24 = true, splits = !op::cuts && !op::tree, middle = splits;
     static constexpr uint32_t shared_bytes = op::tree ? gemm_tree_shared_bytes() : 0;
     static_assert(!op::shared_code || CTA_LANES_VARY, "the operator's file says so");
     static constexpr bool of_all_blocks = op::shared_code, several_shapes = op::shared_code;
 
-    static struct gemm_form form(const plan *whole)
+    static struct engine_form form(const plan *whole)
     {
         const struct gemm_rs_plan *p = op::tiles(whole);
         return {p->tile_m, p->tile_n, p->cluster, p->number};
     }
 
     template <class shape>
-    static int describe(maps *m, struct gemm_operands *operands, const plan *whole,
+    static int describe(views *v, struct gemm_operands *operands, const plan *whole,
                         const struct gpu_launch *l)
     {
-        const struct gemm_rs_plan *p = op::tiles(whole);
-        const uint64_t n = p->n, k = p->k, rows = p->m, shard = p->shard_rows,
-                       own_end = (p->topo.rank + 1) * shard; /* behind M on the last ranks */
-        const bool whole_rows = p->shots == 1 || p->shard_cols;
-        const uint64_t c_rows = !op::gathers                   ? shard
-                                : whole_rows || own_end > rows ? rows
-                                                               : own_end;
-        /* the last ranks may have no columns, and store none */
-        const uint64_t columns = gemm_rs_block(p, p->topo.rank).cols;
-        const uint64_t c[3] = {columns ? columns : n, c_rows, 1},
-                       last = whole_rows ? 0 : (mk_ceil_div(rows, shard) - 1) * shard;
-        const uint32_t c_box[2] = {64, 64};
-        const uint64_t slices = op::cuts ? p->slices : 1, apart = op::cuts ? p->cut_k : k;
-        int err = gemm_describe_a<shape>(&m->a, operands, l->arguments[MK_SPACE_ARG0], k, rows,
-                                         slices, op::cuts ? apart : rows * k, last);
-        if (!err && op::cuts)
-            err = gemm_describe_slices<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k,
-                                              slices, apart);
-        else if (!err)
-            err = gemm_describe_b<shape>(&operands->b, l->arguments[MK_SPACE_ARG1], n, k);
-        if (!err)
-            err = tensormap_bf16(&operands->c,
-                                 (char *)l->arguments[MK_SPACE_ARG2] + gemm_rs_own_col(p) * 2, c, n,
-                                 c_rows * n, c_box);
-        operands->stages_of_k = operands->stages_of_slice =
-            (uint32_t)mk_ceil_div(k, shape::stage_k * (shape::splits ? 2 : 1));
-        return err;
+        return reduce_describe<gemm_engine, op, shape>(v, operands, whole, l);
     }
 
     template <class shapes>
-    static GEMM_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
-                                    const struct gemm_operands *operands, const maps *m,
-                                    uint8_t *memory)
+    static ENGINE_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
+                                      const struct gemm_operands *operands, const views *v,
+                                      uint8_t *memory)
     {
         typedef reduce_of_tiles<op, (shapes::tile_n > PLAN_MOST_JOINT_COLUMNS), shapes::middle>
             of_tiles;
         struct reduce_source<of_tiles, shapes::number> source;
         source.plan = p;
         source.launch = launch;
-        source.map_a = &m->a;
+        source.views = v;
         source.operands = operands;
         const bool computes = source.computes();
         if (computes && reduce_thread<op>(0))
-            reduce_begin_outbox<op>(reduce_readers_of<op>(p, launch), op::tiles(p)->cluster);
+            reduce_begin_outbox<op, reduce_source<of_tiles, shapes::number>>(
+                reduce_readers_of<op>(p, launch), op::tiles(p)->cluster);
         if (computes && reduce_thread<op>(128))
             tile_track_open(&reduce_shared->track, launch);
         gemm_compute<shapes>(operands, &source, memory);
@@ -1103,7 +1036,7 @@ template <class op> struct reduce_on_gpu {
 
     /* A thread block of its own: all its threads. */
     template <class shape>
-    static GEMM_MEMBER void communicate(const plan *p, const struct gpu_launch *launch, uint8_t *)
+    static ENGINE_MEMBER void communicate(const plan *p, const struct gpu_launch *launch, uint8_t *)
     {
         reduce_communicate<op>(p, launch, GEMM_THREADS);
     }

@@ -27,10 +27,6 @@
 /* Own tiles that have been stored and not yet pushed; tiles that are described. */
 enum { REDUCE_AHEAD = 8, REDUCE_WORKS = 4 };
 
-struct reduce_matrices {
-    struct mma_matrix a;
-};
-
 /* What consumers do with a tile. */
 struct reduce_work {
     struct mk_tile tile;
@@ -52,33 +48,40 @@ PTX_SHARED(struct reduce_works, reduce_works, 1);
 struct reduce_half {
     struct mk_cta cta; /* the first thread's, which waits and announces */
     int ending;
-    uint32_t number; /* of the tile, among this block's */
     /* A ring without bytes: its rows of an own tile are in C; they have been pushed. */
     uint64_t stored[2 * REDUCE_AHEAD];
     struct pipeline_position at; /* the first thread's */
 };
 PTX_SHARED(struct reduce_half, reduce_halves, 2);
 
-template <class op> struct reduce_mma_source : mma_op_source {
-    static constexpr bool announces = true, tree = op::tree, scaled = op::scaled,
-                          by_columns = op::by_columns;
+template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_op_source> {
+    typedef reduce_tiles<mma_engine, op, mma_op_source> tiles;
+    using tiles::launch;
+    using tiles::operands;
+    using tiles::plan;
+    using tiles::reduction;
+
+    static constexpr bool announces = true;
+    static constexpr struct warp_meeting producer_at = {MBAR_SET(MBAR_WORK)},
+                                         consumer_at[2] = {reduce_consumer_at[0],
+                                                           reduce_consumer_at[1]};
+    static constexpr struct warp_role chosen_roles[2] = {
+        reduce_describer_role,
+        {ENGINE_SENDER,
+         WARP_CHOSEN,
+         1,
+         0,
+         {MBAR_SET(MBAR_STORED) | MBAR_SET(MBAR_STORED_SECOND),
+          MBAR_SET(MBAR_SENT) | MBAR_SET(MBAR_SENT_SECOND)}}};
     template <int number>
     static constexpr int loads = number == MK_FP24 ? 1 : 2; /* of others' sums, under way */
 
-    const typename op::plan *plan;
-    const struct mma_operands *operands;
-    const struct reduce_matrices *matrices;
     uint32_t halves; /* warpgroups that multiply */
     bool bulk;       /* tiles come by TMA */
 
-    MMA_MEMBER const struct gemm_rs_plan *reduction() const
-    {
-        return MK_FRESH(op::tiles(plan));
-    }
-
     /* Calls `call` with the kind of sums that go from rank to rank, enum mk_dtype, as a constant: one
      * kernel has both, since all else that it has, nine tenths, is the same. */
-    template <class function> MMA_MEMBER void as_sent(function call) const
+    template <class function> ENGINE_MEMBER void as_sent(function call) const
     {
         if (op::tree || reduction()->number == MK_FP24)
             call(std::integral_constant<int, MK_FP24>());
@@ -86,45 +89,30 @@ template <class op> struct reduce_mma_source : mma_op_source {
             call(std::integral_constant<int, op::element>());
     }
 
-    MMA_MEMBER uint32_t blocks() const
-    {
-        return reduction()->blocks;
-    }
-
-    MMA_MEMBER uint32_t block_end(uint32_t block) const
-    {
-        return gemm_rs_block_end(reduction(), block);
-    }
-
-    MMA_MEMBER uint32_t number_of(uint32_t i) const
+    ENGINE_MEMBER uint32_t number_of(uint32_t i) const
     {
         return blockIdx.x + i * reduction()->batch;
     }
 
     /* Whether own tiles go to other ranks. */
-    MMA_MEMBER bool pushes() const
+    ENGINE_MEMBER bool pushes() const
     {
         return op::gathers && reduction()->gathers && reduction()->shots == 2;
     }
 
-    MMA_MEMBER uint32_t stored(uint32_t half) const
+    ENGINE_MEMBER uint32_t stored(uint32_t half) const
     {
         return ptx_shared(reduce_halves[half].stored);
     }
 
-    MMA_MEMBER struct reduce_work *work(uint32_t i) const
+    ENGINE_MEMBER struct reduce_work *work(uint32_t i) const
     {
         return &reduce_works->of[i % REDUCE_WORKS];
     }
 
-    MMA_MEMBER static struct pipeline_position place_of(uint32_t i)
-    {
-        return {i % REDUCE_WORKS, i / REDUCE_WORKS & 1};
-    }
-
     /* Consumers are told only whether there is one. The producer takes the first as it is, so that its
      * loads need not wait. */
-    MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
+    ENGINE_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
     {
         const struct gemm_rs_plan *p = reduction();
         if (number_of(i) >= p->tiles)
@@ -132,7 +120,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
         if (threadIdx.x < halves * 128)
             return true;
         if (bulk && i > 0) {
-            const struct pipeline_position at = place_of(i);
+            const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
             ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
             *tile = work(i)->tile;
         } else {
@@ -146,7 +134,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     }
 
     /* By TMA: one thread. */
-    MMA_MEMBER void beside_bulk() const
+    ENGINE_MEMBER void beside_bulk() const
     {
         struct mk_tile tile;
         for (uint32_t i = 0; number_of(i) < reduction()->tiles; i++) {
@@ -156,11 +144,11 @@ template <class op> struct reduce_mma_source : mma_op_source {
     }
 
     /* Says what there is to say of tile i. */
-    MMA_MEMBER void describe(uint32_t i, const struct mk_tile *tile) const
+    ENGINE_MEMBER void describe(uint32_t i, const struct mk_tile *tile) const
     {
         const struct gemm_rs_plan *p = reduction();
         struct reduce_work *w = work(i);
-        const struct pipeline_position at = place_of(i);
+        const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
         const uint64_t epoch = reduce_halves[0].cta.epoch;
         const enum gemm_rs_kind kind = gemm_rs_kind_of(p, tile);
         ring_wait_empty<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, &operands->watch, i,
@@ -190,71 +178,55 @@ template <class op> struct reduce_mma_source : mma_op_source {
         ptx_mbar_arrive(pipeline_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), at.stage));
     }
 
-    MMA_MEMBER void begin(uint32_t i, const struct mk_tile *tile)
+    ENGINE_MEMBER void begin(uint32_t i, const struct mk_tile *tile)
     {
-        const struct pipeline_position at = place_of(i);
-        reduce_halves[threadIdx.x / 128].number = i;
+        const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
         ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
         mma_op_source::begin(i, tile);
     }
 
     /* Consumers learn which tile it is from who describes it. */
-    MMA_MEMBER struct mma_scales scales(const struct mk_tile *, uint32_t row) const
+    ENGINE_MEMBER struct engine_scales scales(uint32_t i, const struct mk_tile *,
+                                              uint32_t row) const
     {
-        const struct gemm_rs_plan *p = reduction();
-        const uint32_t b_pitch = ((p->k + 127) / 128 + 3) / 4 * 4;
-        ptx_bar_sync(1 + threadIdx.x / 128, 128);
-        const struct mk_tile *tile = &work(reduce_halves[threadIdx.x / 128].number)->tile;
-        const uint32_t first = tile->a_slab * p->shard_rows + tile->row;
-        return mma_scales_of_rows((const float *)launch->arguments[MK_SPACE_ARG3] + first,
-                                  (p->m + 3) / 4 * 4, row, p->m - first,
-                                  (const float *)launch->arguments[MK_SPACE_ARG4] +
-                                      (uint64_t)(tile->col / 128) * b_pitch);
+        ptx_bar_sync(named_warpgroup(threadIdx.x / 128));
+        const struct mk_tile *tile = &work(i)->tile;
+        return tiles::scales_from(launch, tile->a_slab * reduction()->shard_rows + tile->row + row,
+                                  tile->col);
     }
 
     /* Behind `scales`, for which the tile is described. */
-    MMA_MEMBER struct column_scales columns(const struct mk_tile *) const
+    ENGINE_MEMBER struct column_scales columns(uint32_t i, const struct mk_tile *) const
     {
-        const uint32_t col = work(reduce_halves[threadIdx.x / 128].number)->tile.col;
-        return {(const float *)launch->arguments[MK_SPACE_ARG4] + col, reduction()->n - col, 0};
+        return tiles::columns_from(launch, work(i)->tile.col);
     }
 
-    MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const
+    ENGINE_MEMBER struct engine_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
     {
-        return &matrices->a;
-    }
-
-    /* C has the rows of this rank, or all. */
-    MMA_MEMBER struct mma_place place(uint32_t i, const struct mk_tile *, uint32_t row) const
-    {
-        const struct mk_tile *tile = &work(i)->tile;
-        const struct gemm_rs_plan *p = reduction();
-        const uint32_t before = op::gathers     ? tile->a_slab * p->shard_rows
-                                : p->shots == 1 ? 0 - p->topo.rank * p->shard_rows
-                                                : 0;
-        return {(int32_t)(tile->col - gemm_rs_own_col(p)), (int32_t)(before + tile->row + row), 0};
+        return tiles::place_of(&work(i)->tile, row);
     }
 
     /* What the calling warp has of a tile. */
-    template <class shape> static MMA_MEMBER struct joint_part part_of(void)
+    template <class shape> static ENGINE_MEMBER struct joint_part part_of(void)
     {
         return {shape::row(threadIdx.x / 32, 0), shape::row(0, 1),
                 shape::column(threadIdx.x / 32) / FRAGMENT_COLUMNS};
     }
 
     /* Two shots: waits for what others have of the tile. */
-    MMA_MEMBER void await(const struct reduce_work *w, struct reduce_half *mine, uint32_t half)
+    ENGINE_MEMBER void await(const struct reduce_work *w, struct reduce_half *mine, uint32_t half)
     {
         if (threadIdx.x % 128 == 0 && !mine->ending)
             mine->ending = gemm_rs_before(reduction(), &mine->cta, &w->tile);
-        ptx_bar_sync(1 + half, 128); /* what it has acquired, all load */
+        ptx_bar_sync(named_warpgroup(half)); /* what it has acquired, all load */
     }
 
     /* One shot: others get what this rank has of the tile, and what they have has come. Added of it
      * is all but what is behind this rank's own, in rank order; of a tree nothing. */
     template <class shape>
-    MMA_MEMBER void exchange(float (&sum)[shape::blocks][shape::sums], const struct reduce_work *w,
-                             struct reduce_half *mine, uint32_t half)
+    ENGINE_MEMBER void exchange(float (&sum)[shape::blocks][shape::sums],
+                                const struct reduce_work *w, struct reduce_half *mine,
+                                uint32_t half)
     {
         const struct joint_part part = part_of<shape>();
         as_sent([&](auto sent) {
@@ -262,14 +234,14 @@ template <class op> struct reduce_mma_source : mma_op_source {
             joint_round<op, number>(sum, true);
             joint_send<op, number>(plan, launch, w, sum, part);
         });
-        ptx_bar_sync(1 + half, 128); /* all have stored what is told of */
+        ptx_bar_sync(named_warpgroup(half)); /* all have stored what is told of */
         if (threadIdx.x % 128 == 0) {
             const struct gemm_rs_plan *p = reduction();
             gemm_rs_announce(p, &mine->cta, &w->tile, MK_TILE_PARTS / halves);
             if (!mine->ending)
                 mine->ending = gemm_rs_await(p, &mine->cta, &w->tile);
         }
-        ptx_bar_sync(1 + half, 128);
+        ptx_bar_sync(named_warpgroup(half));
         if constexpr (!op::tree)
             as_sent([&](auto sent) {
                 joint_add<op, decltype(sent)::value, false>(plan, launch, w, sum, part);
@@ -277,7 +249,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
     }
 
     /* Whether something is added to the 16 rows from `row` of the tile on. */
-    MMA_MEMBER bool adds(const struct reduce_work *w, uint32_t row) const
+    ENGINE_MEMBER bool adds(const struct reduce_work *w, uint32_t row) const
     {
         return row < w->tile.rows &&
                (op::gathers || w->kind != GEMM_RS_JOINT ||
@@ -286,8 +258,8 @@ template <class op> struct reduce_mma_source : mma_op_source {
 
     /* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */
     template <class shape>
-    MMA_MEMBER void add_in_tree(float (&sum)[shape::blocks][shape::sums],
-                                const struct reduce_work *w)
+    ENGINE_MEMBER void add_in_tree(float (&sum)[shape::blocks][shape::sums],
+                                   const struct reduce_work *w)
     {
         const struct joint_part part = part_of<shape>();
         if (adds(w, part.row))
@@ -306,7 +278,7 @@ template <class op> struct reduce_mma_source : mma_op_source {
 
     /* Adds the tile's terms, which are here. */
     template <class shape, int number>
-    MMA_MEMBER void add(float (&sum)[shape::blocks][shape::sums], const struct reduce_work *w)
+    ENGINE_MEMBER void add(float (&sum)[shape::blocks][shape::sums], const struct reduce_work *w)
     {
         const struct joint_part part = part_of<shape>();
 #pragma unroll 1
@@ -322,12 +294,13 @@ template <class op> struct reduce_mma_source : mma_op_source {
     }
 
     template <class shape>
-    MMA_MEMBER bool store_sums(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t half)
+    ENGINE_MEMBER bool store_sums(uint32_t i, float (&sum)[shape::blocks][shape::sums],
+                                  uint32_t half, uint32_t)
     {
         struct reduce_half *mine = &reduce_halves[half];
         const struct reduce_work *w = work(i);
         const struct joint_part part = part_of<shape>();
-        ptx_bar_sync(1 + half, 128); /* the tile is described */
+        ptx_bar_sync(named_warpgroup(half)); /* the tile is described */
         if (w->kind == GEMM_RS_JOINT)
             exchange<shape>(sum, w, mine, half);
         else if (w->kind != GEMM_RS_PARTIAL)
@@ -355,14 +328,14 @@ template <class op> struct reduce_mma_source : mma_op_source {
         return true;
     }
 
-    MMA_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t half)
+    ENGINE_MEMBER void after(uint32_t i, const struct mk_tile *, uint32_t half)
     {
         struct reduce_half *mine = &reduce_halves[half];
         const struct reduce_work *w = work(i);
         if (w->kind == GEMM_RS_OWN && pushes()) {
             /* a place is free, mostly; looked at here, so that the line tells it from the engine's */
             if (!mma_mbar_try(pipeline_empty<REDUCE_AHEAD>(stored(half), mine->at.stage),
-                              mine->at.parity ^ 1))
+                              mbar_phase_before(mine->at.phase)))
                 ring_wait_empty<REDUCE_AHEAD>(stored(half), &mine->at, &operands->watch, i,
                                               GPU_BARRIER_THERE);
             ptx_mbar_arrive(pipeline_full<REDUCE_AHEAD>(stored(half), mine->at.stage));
@@ -377,9 +350,9 @@ template <class op> struct reduce_mma_source : mma_op_source {
 
     /* Pushes own tiles of this CTA, one after the other: a warp. Of two (`senders`) each has the
      * rows of one warpgroup. */
-    MMA_MEMBER void push_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders) const
+    ENGINE_MEMBER void push_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders) const
     {
-        struct pipeline_position at = {0, 0};
+        struct pipeline_position at = {};
         for (uint32_t i = 0; number_of(i) < reduction()->tiles; i++) {
             const struct gemm_rs_plan *p = reduction();
             struct mk_tile tile;
@@ -402,28 +375,36 @@ template <class op> struct reduce_mma_source : mma_op_source {
         }
     }
 
-    MMA_MEMBER void auxiliary_warp(uint32_t warp) const
+    ENGINE_MEMBER enum reduce_role role_of(uint32_t warp, uint32_t senders) const
+    {
+        return !pushes() ? REDUCE_NOTHING : warp < senders ? REDUCE_SENDS : REDUCE_MOVES;
+    }
+
+    ENGINE_MEMBER void auxiliary_warp(uint32_t warp) const
     {
         const struct mk_role_split *split = &launch->split;
         const uint32_t senders = MK_MMA_AUXILIARY_WARPS - split->intra_comm_warps;
         struct mk_cta cta;
-        if (!pushes())
-            return;
-        if (warp >= senders) {
+        switch (role_of(warp, senders)) {
+        case REDUCE_MOVES:
             cta_begin(&cta, launch,
                       gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - senders, blockIdx.x), 32);
             cta.pace = reduction()->pace;
             op::intra_comm(plan, &cta);
             cta_end(&cta);
-            return;
+            break;
+        case REDUCE_SENDS:
+            if (warp) /* of senders the first alone has a track */
+                cta_identify(&cta, launch, blockIdx.x, 32);
+            else
+                cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
+            push_tiles(&cta, warp, senders);
+            if (!warp)
+                cta_end(&cta);
+            break;
+        default: /* REDUCE_NOTHING */
+            break;
         }
-        if (warp) /* of senders the first alone has a track */
-            cta_identify(&cta, launch, blockIdx.x, 32);
-        else
-            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-        push_tiles(&cta, warp, senders);
-        if (!warp)
-            cta_end(&cta);
     }
 };
 
@@ -431,67 +412,58 @@ template <class op> struct reduce_mma_source : mma_op_source {
 template <class roles> struct reduce_on_mma {
     typedef reduce_unshared<roles> op;
     typedef typename op::plan plan;
-    typedef struct reduce_mma_source<op> source;
-    typedef struct reduce_matrices matrices;
+    template <class shape> using source = reduce_mma_source<op>;
+    typedef struct reduce_views<mma_engine> views;
+    static constexpr bool tree = op::tree, gates = false;
 
     template <class shape>
-    static int describe(matrices *m, struct mma_operands *operands, const plan *whole,
+    static int describe(views *v, struct mma_operands *operands, const plan *whole,
                         const struct gpu_launch *l)
     {
-        const struct gemm_rs_plan *p = op::tiles(whole);
-        char *const a = (char *)l->arguments[MK_SPACE_ARG0];
-        char *const b = (char *)l->arguments[MK_SPACE_ARG1];
-        char *const c = (char *)l->arguments[MK_SPACE_ARG2];
-        const uint32_t k = op::scaled ? p->k / 2 : p->k; /* e4m3 in pairs */
-        const uint64_t pitch = k * 2ull, c_pitch = p->n * 2ull;
-        /* behind a rank's rows lie those of the next */
-        const struct gemm_rs_area own = {.rows = p->shard_cols ? p->m : p->shard_rows};
-        const uint32_t before = op::gathers ? p->topo.rank * p->shard_rows : 0,
-                       rows = op::gathers && p->shots == 1
-                                  ? p->m
-                                  : before + gemm_rs_rows(p, p->topo.rank, &own);
-        m->a = {a, pitch, 0, p->m, k};
-        operands->b =
-            shape::b_kn ? mma_matrix{b, c_pitch, 0, k, p->n} : mma_matrix{b, pitch, 0, p->n, k};
-        operands->c = {c + gemm_rs_own_col(p) * 2, c_pitch, 0, rows,
-                       gemm_rs_block(p, p->topo.rank).cols};
-        operands->stages_of_k = operands->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
-        if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
-            return -EINVAL;
-        int err = mma_map_b<shape>(operands);
-        return err ? err : mma_map_a<shape>(operands, &m->a);
+        return reduce_describe<mma_engine, op, shape>(v, operands, whole, l);
     }
 
     template <class shape>
-    static MMA_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
-                                   const struct mma_operands *operands, const matrices *m,
-                                   uint8_t *memory)
+    static ENGINE_MEMBER void compute(const plan *p, const struct gpu_launch *launch,
+                                      const struct mma_operands *operands, const views *v,
+                                      uint8_t *memory)
     {
-        source tiles;
+        typedef mma_roles<shape, source<shape>, false> of_warps;
+        source<shape> tiles;
         tiles.plan = p;
         tiles.launch = launch;
-        tiles.matrices = m;
+        tiles.views = v;
         tiles.operands = operands;
         tiles.halves = shape::warps / 4;
-        tiles.bulk = mma_bulk<shape, source>(operands);
+        tiles.bulk = mma_bulk<shape, source<shape>>(operands);
         if (threadIdx.x % 128 == 0 && threadIdx.x / 128 < tiles.halves) {
             struct reduce_half *mine = &reduce_halves[threadIdx.x / 128];
             mine->ending = 0;
-            mine->at = {0, 0};
-            ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored), 1, 1);
+            mine->at = {};
+            const bool second = threadIdx.x >= 128;
+            ring_init<REDUCE_AHEAD>(ptx_shared(mine->stored),
+                                    second ? of_warps::table.arrivals(MBAR_STORED_SECOND)
+                                           : of_warps::table.arrivals(MBAR_STORED),
+                                    second ? of_warps::table.arrivals(MBAR_SENT_SECOND)
+                                           : of_warps::table.arrivals(MBAR_SENT));
         }
         if (threadIdx.x == 0) {
-            ring_init<REDUCE_WORKS>(ptx_shared(reduce_works->ring), 1, tiles.halves);
+            ring_init<REDUCE_WORKS>(ptx_shared(reduce_works->ring),
+                                    warp_arrivals<of_warps, MBAR_WORK>(),
+                                    warp_arrivals<of_warps, MBAR_WORK_READ>());
             cta_begin(&reduce_halves[0].cta, launch, blockIdx.x, 1);
         } else if (threadIdx.x == 128)
             cta_identify(&reduce_halves[1].cta, launch, blockIdx.x, 1);
-        mma_op_source::run<shape>(operands, &tiles, memory);
+        tiles.open_track();
+        mma_compute<shape>(operands, &tiles, memory);
+        tiles.close_track();
         if (threadIdx.x == 0)
             cta_end(&reduce_halves[0].cta);
         reduce_norm<op>(p, launch);
     }
 
-    static MMA_MEMBER void communicate(const plan *p, const struct gpu_launch *launch)
+    template <class shape>
+    static ENGINE_MEMBER void communicate(const plan *p, const struct gpu_launch *launch, uint8_t *)
     {
         reduce_communicate<op>(p, launch, blockDim.x);
     }

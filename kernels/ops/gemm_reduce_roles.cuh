@@ -1,5 +1,6 @@
-/* What differs between GEMM+ReduceScatter and GEMM+AllReduce on a GPU, for the kernels of both
- * engines (kernels/ops/gemm_reduce.cuh, gemm_reduce_mma.cuh): a struct `op` with
+/* GEMM+ReduceScatter and GEMM+AllReduce on a GPU, what the kernels of both engines have alike
+ * (kernels/ops/gemm_reduce.cuh, gemm_reduce_mma.cuh): where matrices lie, and what differs between
+ * the two operators: a struct `op` with
  *
  *   typedef ... plan
  *       The op's plan.
@@ -38,9 +39,11 @@
 
 #include "kernels/op.h"
 
+#include "kernels/column_scales.cuh"
 #include "kernels/cta.cuh"
-
 #include "kernels/cta_norm.cuh"
+#include "kernels/engine.cuh"
+#include "kernels/warp_roles.cuh"
 
 #include "core/roles/gemm_ar.h"
 #include "core/roles/gemm_rs_cut.h"
@@ -69,6 +72,25 @@ GPU_OPERATOR(gemm_rs_fp16_mma)
 GPU_OPERATOR(gemm_ar_fp16_mma)
 
 #define REDUCE_MEMBER __device__ __forceinline__
+
+/* What an auxiliary warp does, or a block without tiles: a source's function says it of each from
+ * the plan. */
+enum reduce_role {
+    REDUCE_NOTHING,
+    REDUCE_DESCRIBES,       /* works out what all need to know of the CTA's tiles */
+    REDUCE_DESCRIBES_MOVES, /* the same, or that of the first, and then intra_comm */
+    REDUCE_MOVES,           /* intra_comm */
+    REDUCE_SENDS,           /* takes, announces and awaits what is made of the CTA's tiles */
+    REDUCE_ALONE            /* the block's role */
+};
+
+/* Where these, and consumers, wait and arrive beside the engine's ring (struct warp_role). */
+constexpr struct warp_meeting reduce_consumer_at[2] = {
+    {MBAR_SET(MBAR_WORK) | MBAR_SET(MBAR_SENT), MBAR_SET(MBAR_WORK_READ) | MBAR_SET(MBAR_STORED)},
+    {MBAR_SET(MBAR_WORK) | MBAR_SET(MBAR_SENT_SECOND),
+     MBAR_SET(MBAR_WORK_READ) | MBAR_SET(MBAR_STORED_SECOND)}};
+constexpr struct warp_role reduce_describer_role = {
+    ENGINE_DESCRIBER, WARP_CHOSEN, 1, 0, {MBAR_SET(MBAR_WORK_READ), MBAR_SET(MBAR_WORK)}};
 
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
@@ -251,3 +273,107 @@ template <class roles, bool too_wide, bool joint_> struct reduce_of_tiles : role
                           norms = !(roles::scaled && roles::gathers && too_wide), wide = too_wide,
                           joint = joint_;
 };
+
+/* A kernel parameter. */
+template <class engine> struct reduce_views {
+    typename engine::a_view a;
+};
+
+/* What the tile sources of both engines derive from, on the engine's own. */
+template <class engine, class op, class base> struct reduce_tiles : base {
+    static constexpr bool tree = op::tree, scaled = op::scaled, by_columns = op::by_columns;
+
+    const typename op::plan *plan;
+    const typename engine::operands *operands;
+    const struct reduce_views<engine> *views;
+
+    REDUCE_MEMBER const struct gemm_rs_plan *reduction() const
+    {
+        return MK_FRESH(op::tiles(plan));
+    }
+
+    REDUCE_MEMBER uint32_t blocks() const
+    {
+        return reduction()->blocks;
+    }
+
+    REDUCE_MEMBER uint32_t block_end(uint32_t block) const
+    {
+        return gemm_rs_block_end(reduction(), block);
+    }
+
+    REDUCE_MEMBER const typename engine::a_view *a(const struct mk_tile *) const
+    {
+        return &views->a;
+    }
+
+    /* Of row `row` of A on, and a tile's columns from `col` on. */
+    REDUCE_MEMBER struct engine_scales scales_from(const struct gpu_launch *launch, uint32_t row,
+                                                   uint32_t col) const
+    {
+        const struct gemm_rs_plan *p = reduction();
+        const uint32_t r = row < p->m ? row : p->m - 1, /* what lies outside C is dropped */
+            blocks = (p->k + 127) / 128, b_pitch = (blocks + 3) / 4 * 4;
+        return {(const float *)launch->arguments[MK_SPACE_ARG3] + r,
+                (const float *)launch->arguments[MK_SPACE_ARG4] + (uint64_t)(col / 128) * b_pitch,
+                (p->m + 3) / 4 * 4,
+                b_pitch,
+                p->m - r,
+                p->n - col,
+                blocks};
+    }
+
+    REDUCE_MEMBER struct column_scales columns_from(const struct gpu_launch *launch,
+                                                    uint32_t col) const
+    {
+        return {(const float *)launch->arguments[MK_SPACE_ARG4] + col, reduction()->n - col, 0};
+    }
+
+    /* Of a tile as it is described. C has the rows of this rank, or all, and ends with this rank's.
+     * Of columns it has this rank's, or all. */
+    REDUCE_MEMBER struct engine_place place_of(const struct mk_tile *tile, uint32_t row) const
+    {
+        const struct gemm_rs_plan *p = reduction();
+        const uint32_t before = op::gathers     ? tile->a_slab * p->shard_rows
+                                : p->shots == 1 ? 0 - p->topo.rank * p->shard_rows
+                                                : 0;
+        return {(int32_t)(tile->col - gemm_rs_own_col(p)), (int32_t)(before + tile->row + row), 0};
+    }
+};
+
+/* Fills both for a launch. 0, or what the engine says of a matrix. */
+template <class engine, class op, class shape>
+static int reduce_describe(struct reduce_views<engine> *v, typename engine::operands *operands,
+                           const typename op::plan *whole, const struct gpu_launch *l)
+{
+    const struct gemm_rs_plan *p = op::tiles(whole);
+    const uint64_t n = p->n, rows = p->m, shard = p->shard_rows,
+                   own_end = (p->topo.rank + 1) * shard; /* behind M on the last ranks */
+    const bool whole_rows = p->shots == 1 || p->shard_cols;
+    const uint64_t c_rows = !op::gathers ? shard : whole_rows || own_end > rows ? rows : own_end;
+    /* the last ranks may have no columns, and store none */
+    const uint64_t columns = gemm_rs_block(p, p->topo.rank).cols,
+                   last = whole_rows ? 0 : (mk_ceil_div(rows, shard) - 1) * shard;
+    const uint64_t element = op::scaled ? 1 : 2, row_bytes = p->k * element;
+    int err;
+    if constexpr (op::cuts) { /* slices of K are slabs, which overlap */
+        const uint64_t apart = p->cut_k * element;
+        err = engine::template describe_a<shape>(&v->a, operands, l->arguments[MK_SPACE_ARG0],
+                                                 row_bytes, rows, p->slices, apart, last);
+        if (!err)
+            err = engine::template describe_slices<shape>(&operands->b, l->arguments[MK_SPACE_ARG1],
+                                                          n, row_bytes, p->slices, apart);
+    } else {
+        err = engine::template describe_a<shape>(&v->a, operands, l->arguments[MK_SPACE_ARG0],
+                                                 row_bytes, rows, 1, 0, last);
+        if (!err)
+            err = engine::template describe_b<shape>(&operands->b, operands,
+                                                     l->arguments[MK_SPACE_ARG1], n, row_bytes);
+    }
+    if (!err)
+        err = engine::template describe_c<shape>(
+            &operands->c, operands, l->arguments[MK_SPACE_ARG2] + gemm_rs_own_col(p) * 2, n * 2,
+            columns ? columns : n, c_rows);
+    engine::template describe_k<shape>(operands, row_bytes, row_bytes);
+    return err;
+}

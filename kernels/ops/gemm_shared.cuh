@@ -13,9 +13,9 @@ enum { SHARE_RUNS = 2 };
 /* A consumer's sums of a tile. row: of the tile, the warp's first; within: of 64. */
 template <class op, int sums>
 template <class shape>
-GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
-                                                float (&sum)[shape::blocks][shape::tile_n / 2],
-                                                uint32_t row, uint32_t within, uint32_t half) const
+ENGINE_MEMBER void
+reduce_source<op, sums>::share(uint32_t i, float (&sum)[shape::blocks][shape::sums], uint32_t row,
+                               uint32_t within, uint32_t half) const
 {
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
@@ -40,19 +40,19 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
             }
         owner = owner + 1 < gpus ? owner + 1 : 0;
     }
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number, half));
     if (number_of(i + 1) < MK_FRESH(op::tiles(plan))->tiles)
         return;
-    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half), w->number / GEMM_RS_OUTBOX & 1,
-                  operands->limit_ns);
+    ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
+                  mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number), operands->limit_ns);
 #pragma unroll 1
     for (int m = 0; m < shape::blocks; m++)
         share_add<sums == MK_FP24 ? 2 : 4>(w, row + m * 64,
                                            outbox(w->number, half) +
                                                fragment_offset<sums>(within + m * 64, w->runs));
-    ptx_bar_sync(1 + half, 128);
+    ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0) /* as if it were the next tile */
         ptx_mbar_arrive(barrier(reduce_shared->there, w->number + 1, half));
 }
@@ -62,8 +62,8 @@ GEMM_MEMBER void reduce_source<op, sums>::share(uint32_t i,
  * ranks' are under way. */
 template <class op, int sums>
 template <int together>
-GEMM_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w, uint32_t row,
-                                                    const char *mine) const
+ENGINE_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w, uint32_t row,
+                                                      const char *mine) const
 {
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
     const uint32_t lane = threadIdx.x % 32, q = lane % 4, gpus = p->topo.gpus, place = p->topo.rank;
@@ -118,8 +118,9 @@ GEMM_MEMBER void reduce_source<op, sums>::share_add(const struct reduce_work *w,
 
 /* What follows the consumers' stores of the i-th tile: a warp, one of `senders`. */
 template <class op, int sums>
-GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_t i,
-                                                     uint32_t sender, uint32_t senders, int *ending)
+ENGINE_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_t i,
+                                                       uint32_t sender, uint32_t senders,
+                                                       int *ending)
 {
     const struct reduce_work *w = work(i);
     const struct gemm_rs_plan *p = MK_FRESH(op::tiles(plan));
@@ -131,7 +132,8 @@ GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_
     const bool last = number_of(i + 1) >= p->tiles;
     for (uint32_t half = sender; half < halves; half += senders) {
         barrier_wait(&operands->watch, barrier(reduce_shared->there, i, half),
-                     i / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX, i);
+                     mbar_phase_of_ring<GEMM_RS_OUTBOX>(i), GPU_BARRIER_THERE, i % GEMM_RS_OUTBOX,
+                     i);
         gemm_rs_announce(MK_FRESH(p), own, &w->tile, parts);
     }
     if (sender < halves && !*ending)
@@ -142,8 +144,8 @@ GEMM_MEMBER void reduce_source<op, sums>::share_tile(struct mk_cta *own, uint32_
     for (uint32_t half = sender; half < halves; half += senders) {
         if (last) {
             barrier_wait(&operands->watch, barrier(reduce_shared->there, i + 1, half),
-                         (i + 1) / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, (i + 1) % GEMM_RS_OUTBOX,
-                         i);
+                         mbar_phase_of_ring<GEMM_RS_OUTBOX>(i + 1), GPU_BARRIER_THERE,
+                         (i + 1) % GEMM_RS_OUTBOX, i);
         } else {
             const uint32_t group = w->runs * fragment_bytes<sums>;
             const char *mine = outbox(i, half) + fragment_offset<sums>(0, w->runs);

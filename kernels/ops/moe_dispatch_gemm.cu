@@ -1,23 +1,9 @@
 /* MoE dispatch+GEMM of bf16 on the GPU. */
 #include "kernels/ops/moe_dispatch_gemm.cuh"
 
-template <class shape>
-__global__ void __launch_bounds__(GEMM_THREADS, 1)
-    moe_dispatch_gemm_kernel(const __grid_constant__ struct moe_dispatch_gemm_plan plan,
-                             const __grid_constant__ struct gpu_launch launch,
-                             const __grid_constant__ struct gemm_operands operands)
-{
-    PTX_SHARED_DYNAMIC(memory);
-    struct moe_dispatch_gemm_source source;
-    moe_dispatch_gemm_block<shape>(&plan, &launch, &operands, &source, memory);
-}
+#include "kernels/ops/gemm_tickets.cuh"
 
 struct moe_dispatch_gemm_kernels {
-    template <class shape> static auto kernel()
-    {
-        return moe_dispatch_gemm_kernel<shape>;
-    }
-
     template <class function>
     static int dispatch(const struct moe_dispatch_gemm_plan *p, int transposed, function call)
     {
@@ -33,7 +19,8 @@ struct moe_dispatch_gemm_kernels {
 
 GPU_OPERATOR(moe_dispatch_gemm_bf16) /* here alone */
 GPU_OPERATOR_BY(moe_dispatch_gemm_bf16, moe_dispatch_gemm,
-                moe_dispatch_operator<moe_dispatch_gemm_kernels>)
+                ticket_operator<gemm_engine, moe_dispatch_gemm_on<gemm_engine, false>,
+                                moe_dispatch_gemm_kernels>)
 
 static struct gpu_functions moe_dispatch_gemm_choose(const struct mk_problem *q)
 {

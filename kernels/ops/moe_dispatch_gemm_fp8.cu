@@ -4,6 +4,7 @@
 
 #include "core/gemm_tiles_fp8.h"
 #include "kernels/hopper/gemm_promote.cuh"
+#include "kernels/ops/gemm_tickets.cuh"
 
 /* What consumers of a tight shape have no register for: where the tile of each warp begins, and the
  * first's track. */
@@ -13,18 +14,19 @@ struct moe_tight_place {
 PTX_SHARED(struct moe_tight_place, moe_tight_places, 8);
 PTX_SHARED(struct tile_track, moe_tight_track, 1);
 
-template <class derived, class shape> struct moe_tight_source : moe_source<derived> {
+template <class derived, class shape> struct moe_tight_source : moe_taking<gemm_engine, derived> {
+    typedef moe_taking<gemm_engine, derived> taking;
     static constexpr int producer_registers = 88, consumer_registers = 208;
 
     /* Nothing that derives from it is kept from tile to tile. */
-    static GEMM_MEMBER struct moe_tight_place *own()
+    static ENGINE_MEMBER struct moe_tight_place *own()
     {
         return &moe_tight_places[ptx_opaque(threadIdx.x) / 32 - 4];
     }
 
-    GEMM_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)
+    ENGINE_MEMBER void describe(const struct mk_tile_entry *e, struct mk_tile *tile)
     {
-        moe_source<derived>::describe(e, tile);
+        taking::describe(e, tile);
         if (threadIdx.x < 128)
             return;
         if (threadIdx.x % 32 == 0)
@@ -32,30 +34,30 @@ template <class derived, class shape> struct moe_tight_source : moe_source<deriv
         __syncwarp();
     }
 
-    GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *, uint32_t row) const
+    ENGINE_MEMBER struct engine_place place(uint32_t, const struct mk_tile *, uint32_t row) const
     {
         return {(int32_t)own()->col, (int32_t)(own()->row + row), 0};
     }
 
-    GEMM_MEMBER void open_track()
+    ENGINE_MEMBER void open_track()
     {
         if (threadIdx.x == 128)
             tile_track_open(moe_tight_track, this->launch);
     }
 
-    GEMM_MEMBER void close_track()
+    ENGINE_MEMBER void close_track()
     {
         if (threadIdx.x == 128)
             tile_track_close(moe_tight_track, this->launch);
     }
 
-    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
+    ENGINE_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
         if (threadIdx.x == 128)
             tile_track_start(moe_tight_track);
     }
 
-    GEMM_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
+    ENGINE_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
     {
         if (threadIdx.x == 128)
             tile_track_note(moe_tight_track, MK_FRESH(this->launch),
@@ -64,57 +66,32 @@ template <class derived, class shape> struct moe_tight_source : moe_source<deriv
     }
 };
 
-template <class shape>
-struct moe_dispatch_gemm_fp8_source
-    : std::conditional_t<shape::tight, moe_tight_source<moe_dispatch_gemm_fp8_source<shape>, shape>,
-                         moe_source<moe_dispatch_gemm_fp8_source<shape>>> {
-    const struct moe_dispatch_gemm_plan *plan;
-
-    GEMM_MEMBER int await(const struct mk_tile_entry *e)
-    {
-        return moe_await_rows(this->dispatch, &this->cta, e->row);
-    }
-
-    /* Of codes. */
-    GEMM_MEMBER uint32_t row_bytes() const
-    {
-        return plan->hidden;
-    }
-
-    GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *tile, uint32_t row) const
-    {
-        const struct moe_dispatch_gemm_plan *p = MK_FRESH(plan);
-        const uint32_t blocks = (p->hidden + 127) / 128, pitch = (blocks + 3) / 4 * 4,
-                       down = (p->inner + 127) / 128;
-        const float *b = (const float *)MK_FRESH(this->launch)->arguments[MK_SPACE_ARG5];
-        return {nullptr,
-                b + ((uint64_t)tile->slab * down + tile->col / 128) * pitch,
-                0,
-                pitch,
-                tile->rows - row,
-                p->inner - tile->col,
-                blocks};
-    }
+template <class shape> struct moe_fp8_taking_by {
+    template <class derived>
+    using source = std::conditional_t<shape::tight, moe_tight_source<derived, shape>,
+                                      moe_taking<gemm_engine, derived>>;
 };
 
 template <class shape>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
     moe_dispatch_gemm_fp8_kernel(const __grid_constant__ struct moe_dispatch_gemm_plan plan,
                                  const __grid_constant__ struct gpu_launch launch,
-                                 const __grid_constant__ struct gemm_operands operands)
+                                 const __grid_constant__ struct gemm_operands operands,
+                                 const __grid_constant__ gemm_engine::rows_view rows)
 {
     PTX_SHARED_DYNAMIC_ALIGNED(memory, 1024);
-    struct moe_dispatch_gemm_fp8_source<shape> source;
-    source.plan = &plan;
-    moe_dispatch_gemm_block<shape>(&plan, &launch, &operands, &source, memory);
+    moe_dispatch_gemm_source<gemm_engine, true, moe_fp8_taking_by<shape>::template source> source;
+    moe_dispatch_gemm_block<gemm_engine, shape>(&plan, &launch, &operands, &rows, &source, memory);
 }
 
-struct moe_dispatch_gemm_fp8_kernels {
+struct moe_dispatch_gemm_fp8_on : moe_dispatch_gemm_on<gemm_engine, true> {
     template <class shape> static auto kernel()
     {
         return moe_dispatch_gemm_fp8_kernel<shape>;
     }
+};
 
+struct moe_dispatch_gemm_fp8_kernels {
     template <class function>
     static int dispatch(const struct moe_dispatch_gemm_plan *p, int, function call)
     {
@@ -128,5 +105,6 @@ struct moe_dispatch_gemm_fp8_kernels {
     }
 };
 
-GPU_OPERATOR_BY(moe_dispatch_gemm_fp8, moe_dispatch_gemm,
-                moe_dispatch_operator<moe_dispatch_gemm_fp8_kernels>)
+GPU_OPERATOR_BY(
+    moe_dispatch_gemm_fp8, moe_dispatch_gemm,
+    ticket_operator<gemm_engine, moe_dispatch_gemm_fp8_on, moe_dispatch_gemm_fp8_kernels>)

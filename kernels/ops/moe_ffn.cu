@@ -1,50 +1,34 @@
 /* The MoE feed-forward layer of bf16 on the GPU. */
 #define SUMS_STAGED 1
-#include "kernels/ops/moe_ffn.cuh"
+#include "kernels/ops/moe_ffn_wgmma.cuh"
 
-struct moe_ffn_bf16_source : moe_ffn_source<moe_ffn_bf16_source> {
-    static constexpr uint32_t tile_k = GEMM_TILE_K;
+struct moe_ffn_bf16_source : moe_ffn_wgmma_source<moe_ffn_bf16_source> {
+    static constexpr bool scaled = false;
     struct moe_ffn_place tile;
 
-    static GEMM_MEMBER uint32_t thread()
+    static ENGINE_MEMBER uint32_t thread()
     {
         return threadIdx.x;
     }
 
-    GEMM_MEMBER void keep(const struct moe_ffn_place &of)
+    ENGINE_MEMBER void keep(const struct moe_ffn_place &of)
     {
         tile = of;
     }
 
-    GEMM_MEMBER const struct moe_ffn_place &kept() const
+    ENGINE_MEMBER const struct moe_ffn_place &kept() const
     {
         return tile;
     }
 
-    template <class shape> GEMM_MEMBER bool store_act(float (&)[shape::tile_n / 2], uint32_t) const
+    template <class shape>
+    ENGINE_MEMBER bool store_act(float (&)[shape::blocks][shape::sums], uint32_t) const
     {
         return false;
     }
 };
 
-template <class shape>
-__global__ void __launch_bounds__(GEMM_THREADS, 1)
-    moe_ffn_kernel(const __grid_constant__ struct moe_ffn_plan plan,
-                   const __grid_constant__ struct gpu_launch launch,
-                   const __grid_constant__ struct gemm_operands operands,
-                   const __grid_constant__ struct moe_ffn_maps maps)
-{
-    PTX_SHARED_DYNAMIC(memory);
-    struct moe_ffn_bf16_source source;
-    moe_ffn_block<shape>(&plan, &launch, &operands, &maps, &source, memory);
-}
-
 struct moe_ffn_kernels {
-    template <class shape> static auto kernel()
-    {
-        return moe_ffn_kernel<shape>;
-    }
-
     template <class function>
     static int dispatch(const struct moe_ffn_plan *p, int transposed, function call)
     {
@@ -59,7 +43,9 @@ struct moe_ffn_kernels {
 };
 
 GPU_OPERATOR(moe_ffn_bf16) /* here alone */
-GPU_OPERATOR_BY(moe_ffn_bf16, moe_ffn, moe_ffn_operator<moe_ffn_kernels>)
+GPU_OPERATOR_BY(
+    moe_ffn_bf16, moe_ffn,
+    ticket_operator<gemm_engine, moe_ffn_on<gemm_engine, moe_ffn_bf16_source>, moe_ffn_kernels>)
 
 static struct gpu_functions moe_ffn_choose(const struct mk_problem *q)
 {

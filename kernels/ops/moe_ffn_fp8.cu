@@ -3,7 +3,7 @@
  * where bf16 would, and scales of a block of columns lie one behind the other, row by row, so that
  * one bulk copy brings those of a stage of down. */
 #define SUMS_STAGED 1
-#include "kernels/ops/moe_ffn.cuh"
+#include "kernels/ops/moe_ffn_wgmma.cuh"
 
 #include "core/gemm_tiles_fp8.h"
 #include "kernels/hopper/gemm_quantize.cuh"
@@ -11,17 +11,17 @@
 /* Beside sums and raw ones there is no room for a tile's place, of each consumer warp. */
 PTX_SHARED(struct moe_ffn_place, moe_ffn_places, 8);
 
-struct moe_ffn_fp8_source : moe_ffn_source<moe_ffn_fp8_source> {
+struct moe_ffn_fp8_source : moe_ffn_wgmma_source<moe_ffn_fp8_source> {
+    static constexpr bool scaled = true;
     static constexpr int producer_registers = 88, consumer_registers = 208;
-    static constexpr uint32_t tile_k = MK_SCALE_BLOCK;
 
     /* Nothing that derives from it is kept from tile to tile. */
-    static GEMM_MEMBER uint32_t thread()
+    static ENGINE_MEMBER uint32_t thread()
     {
         return ptx_opaque(threadIdx.x);
     }
 
-    GEMM_MEMBER void keep(const struct moe_ffn_place &of)
+    ENGINE_MEMBER void keep(const struct moe_ffn_place &of)
     {
         if (threadIdx.x < 128)
             return;
@@ -30,38 +30,13 @@ struct moe_ffn_fp8_source : moe_ffn_source<moe_ffn_fp8_source> {
         __syncwarp();
     }
 
-    GEMM_MEMBER struct moe_ffn_place kept() const
+    ENGINE_MEMBER struct moe_ffn_place kept() const
     {
         return moe_ffn_places[thread() / 32 - 4];
     }
 
-    /* Of codes. */
-    GEMM_MEMBER uint32_t row_bytes() const
-    {
-        return plan->hidden;
-    }
-
-    GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *tile, uint32_t) const
-    {
-        const struct moe_ffn_plan *p = MK_FRESH(plan);
-        const struct gpu_launch *l = MK_FRESH(this->launch);
-        const bool up = tile->stage == MOE_FFN_UP;
-        const uint32_t blocks = ((up ? p->hidden : p->inner) + 127) / 128,
-                       pitch = (blocks + 3) / 4 * 4, of_inner = (p->inner + 127) / 128,
-                       of_hidden = (p->hidden + 127) / 128;
-        const float *b = (const float *)l->arguments[up ? MK_SPACE_ARG6 : MK_SPACE_ARG7];
-        return {up ? nullptr : (const float *)(l->heap + p->act_scales) + tile->row,
-                b + ((uint64_t)tile->slab * (up ? 2 * of_inner : of_hidden) + tile->col / 128) *
-                        pitch,
-                p->dispatch.row_tiles * p->dispatch.tile_m,
-                up ? of_inner * pitch : pitch,
-                tile->rows > 64 ? 128u : 64u, /* a consumer's are all there */
-                up ? 256 : p->hidden - tile->col,
-                blocks};
-    }
-
     template <class shape>
-    GEMM_MEMBER bool store_act(float (&sum)[shape::tile_n / 2], uint32_t half) const
+    ENGINE_MEMBER bool store_act(float (&sum)[shape::blocks][shape::sums], uint32_t half) const
     {
         static_assert(
             shape::tile_n == 256 && shape::tile_n / 64 % shape::c_boxes == 0 && shape::c_boxes == 2,
@@ -78,10 +53,10 @@ struct moe_ffn_fp8_source : moe_ffn_source<moe_ffn_fp8_source> {
         const bool leads = thread() % 128 == 0;
         if (leads)
             ptx_bulk_wait_read<0>();
-        ptx_bar_sync(1 + half, 128);
-        gemm_quantize_box(sum, box, scales);
+        ptx_bar_sync(named_warpgroup(half));
+        gemm_quantize_box(sum[0], box, scales);
         ptx_fence_async_shared();
-        ptx_bar_sync(1 + half, 128); /* who tells of them tells of all, of scales too */
+        ptx_bar_sync(named_warpgroup(half)); /* who tells of them tells of all, of scales too */
         if (leads) {
             ptx_tma_store_3d(&this->operands->c, box, to.col, to.row + first, 0);
             ptx_bulk_commit();
@@ -95,19 +70,21 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     moe_ffn_fp8_kernel(const __grid_constant__ struct moe_ffn_plan plan,
                        const __grid_constant__ struct gpu_launch launch,
                        const __grid_constant__ struct gemm_operands operands,
-                       const __grid_constant__ struct moe_ffn_maps maps)
+                       const __grid_constant__ struct moe_ffn_views<gemm_engine> views)
 {
     PTX_SHARED_DYNAMIC_ALIGNED(memory, 1024);
     struct moe_ffn_fp8_source source;
-    moe_ffn_block<shape>(&plan, &launch, &operands, &maps, &source, memory);
+    moe_ffn_block<gemm_engine, shape>(&plan, &launch, &operands, &views, &source, memory);
 }
 
-struct moe_ffn_fp8_kernels {
+struct moe_ffn_fp8_on : moe_ffn_on<gemm_engine, moe_ffn_fp8_source> {
     template <class shape> static auto kernel()
     {
         return moe_ffn_fp8_kernel<shape>;
     }
+};
 
+struct moe_ffn_fp8_kernels {
     template <class function> static int dispatch(const struct moe_ffn_plan *p, int, function call)
     {
 #define MOE_TRY(rows, columns, cluster_, stages, boxes)                                            \
@@ -120,4 +97,5 @@ struct moe_ffn_fp8_kernels {
     }
 };
 
-GPU_OPERATOR_BY(moe_ffn_fp8, moe_ffn, moe_ffn_operator<moe_ffn_fp8_kernels>)
+GPU_OPERATOR_BY(moe_ffn_fp8, moe_ffn,
+                ticket_operator<gemm_engine, moe_ffn_fp8_on, moe_ffn_fp8_kernels>)

@@ -1,5 +1,5 @@
-/* What thread blocks of the MoE feed-forward layer do on both engines when no tile is left: they add
- * up what experts have made of tokens. */
+/* What thread blocks of the MoE feed-forward layer do on both engines when no tile is left: they
+ * add up what experts have made of tokens. */
 #pragma once
 
 #include "kernels/cta_rows.cuh"

@@ -15,28 +15,37 @@ PTX_FN bool moe_moves(const struct gpu_launch *launch)
            blockIdx.x < mk_total_blocks(&launch->split) - launch->split.ctas[MK_INTER_REDUCE];
 }
 
-/* tickets: an engine's source of tiles that its producer takes, through `take`, and tells consumers
- * of. `derived` has: int await(const struct mk_tile_entry *), the producer's alone: what its A is made
- * of is here; 1 where the launch is ending. What follows `dispatch` is the producer thread's. */
-template <class derived, class tickets> struct moe_taking : tickets {
+/* Shared memory that making tables takes. */
+template <class engine>
+constexpr uint32_t moe_route_shared =
+    engine::number == MK_ENGINE_MMA ? MK_MMA_ROUTE_SHARED : MK_ROUTE_SHARED;
+
+/* Tiles by tickets; rows of A are gathered. `derived` has: int await(const struct mk_tile_entry
+ * *), the producer's alone: what its A is made of is here; 1 where the launch is ending. What
+ * follows `dispatch` is the producer thread's. */
+template <class engine, class derived> struct moe_taking : ticket_source<engine, derived> {
+    static constexpr bool gathers = true;
+
     const struct moe_dispatch_plan *dispatch;
     struct mk_cta cta;
     uint64_t upcoming, base;
     uint32_t count, last; /* from tile `last` on the block takes no other */
     int ending;
 
-    __device__ __forceinline__ uint64_t ask() const
+    ENGINE_MEMBER uint64_t ask() const
     {
         return atomicAdd((unsigned long long *)this->launch->taken, 1ull);
     }
 
-    __device__ __forceinline__ const struct mk_route_head *head() const
+    ENGINE_MEMBER const struct mk_route_head *head() const
     {
         return (const struct mk_route_head *)(this->launch->heap + dispatch->route.order_head);
     }
 
-    __device__ __forceinline__ void open()
+    ENGINE_MEMBER void open(uint32_t thread)
     {
+        if (thread)
+            return;
         if (moe_moves(this->launch))
             cta_resume(&cta, this->launch, blockIdx.x, 1);
         else
@@ -51,17 +60,17 @@ template <class derived, class tickets> struct moe_taking : tickets {
         upcoming = ask();
     }
 
-    __device__ __forceinline__ void opened()
+    ENGINE_MEMBER void opened()
     {
     }
 
-    __device__ __forceinline__ void close()
+    ENGINE_MEMBER void close()
     {
         cta_end(&cta);
     }
 
     /* A row of X, or where another rank has brought it. */
-    __device__ __forceinline__ const char *row_of_a(const struct mk_tile *tile, uint32_t row) const
+    ENGINE_MEMBER const char *row_of_a(const struct mk_tile *tile, uint32_t row) const
     {
         const struct gpu_launch *l = this->launch;
         uint32_t source = ((const uint32_t *)(l->heap + dispatch->route.source))[tile->row + row];
@@ -70,14 +79,14 @@ template <class derived, class tickets> struct moe_taking : tickets {
                    : l->heap + dispatch->landed + (source - dispatch->room) * dispatch->row_bytes;
     }
 
-    __device__ __forceinline__ uint32_t row_bytes() const
+    ENGINE_MEMBER uint32_t row_bytes() const
     {
         return (uint32_t)dispatch->row_bytes;
     }
 
     /* The number of the one after this is on its way while this one is loaded. Who is told of a
      * tile may read its rows. */
-    __device__ __forceinline__ bool take(struct mk_tile_entry *e)
+    ENGINE_MEMBER bool take(struct mk_tile_entry *e)
     {
         if (ending || upcoming - base >= count)
             return false;
@@ -88,6 +97,10 @@ template <class derived, class tickets> struct moe_taking : tickets {
         ending = static_cast<derived *>(this)->await(e);
         return true;
     }
+};
+
+template <class engine> struct moe_taking_by {
+    template <class derived> using source = moe_taking<engine, derived>;
 };
 
 /* All threads of a block: moves tokens, if that is its first role; `memory`: its shared memory.

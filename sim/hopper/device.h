@@ -118,7 +118,6 @@ void hopper_trap(void);
 
 /* mbarriers. */
 void hopper_mbar_init(uint32_t bar, uint32_t arrivals);
-void hopper_mbar_inval(uint32_t bar);
 void hopper_mbar_init_fence(void);
 void hopper_mbar_arrive(uint32_t bar, uint32_t count, uint32_t expected_bytes, int arrives);
 void hopper_mbar_arrive_at(uint32_t bar, uint32_t rank, int release);

@@ -69,21 +69,6 @@ void hopper_mbar_init(uint32_t bar, uint32_t arrivals)
     shadow_set(&b->machine->shadow, at, 8, SHADOW_MBARRIER);
 }
 
-void hopper_mbar_inval(uint32_t bar)
-{
-    struct hopper_block *b = hopper_thread()->block;
-    struct mbarrier *m = own(bar, "mbarrier.inval");
-    for (uint32_t i = 0; i < b->threads; i++)
-        if (b->thread[i].state == THREAD_MBARRIER && b->thread[i].barrier == bar)
-            hopper_mistake("invalidates the mbarrier at 0x%x while thread %u waits for it", bar, i);
-    shadow_set(&b->machine->shadow, b->shared + (bar - SHARED_WINDOW), 8, SHADOW_UNWRITTEN);
-    known_drop(b->machine->known, m->coming);
-    known_drop(b->machine->known, m->passed);
-    *m = (struct mbarrier){.phase = m->phase, .init_entry = UINT32_MAX};
-    for (uint32_t i = 0; i < b->threads; i++)
-        b->thread[i].phase_of[m - b->mbarriers] = 0;
-}
-
 /* fence.mbarrier_init: also the asynchronous proxy finds initialised what this thread has. */
 void hopper_mbar_init_fence(void)
 {
@@ -223,8 +208,6 @@ static int mbar_look(uint32_t bar, uint32_t parity, int waits)
         hopper_wait(t, THREAD_MBARRIER);
         if (t->tried)
             return 0;
-        if (m->address != bar)
-            hopper_mistake("waits for the mbarrier at 0x%x, which was invalidated", bar);
     }
     if (m->phase == m->base) /* the phase before the first, which is complete from the beginning */
         return 1;

@@ -14,7 +14,8 @@ template <class shape> struct scaled_source : matrix_source {
     static constexpr int consumer_registers = shape::tight ? 232 : 200;
     const struct scaled_matrix *of;
 
-    GEMM_MEMBER struct gemm_scales scales(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    ENGINE_MEMBER struct engine_scales scales(uint32_t, const struct mk_tile *tile,
+                                              uint32_t row) const
     {
         uint32_t r = tile->row + row, rows;
         r = r < of->m ? r : of->m - 1; /* what lies outside C has the last row's, and is dropped */

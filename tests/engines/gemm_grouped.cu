@@ -49,19 +49,19 @@ static __global__ void __launch_bounds__(TABLE_THREADS)
     }
 }
 
-struct grouped_source : ticket_source<grouped_source> {
+struct grouped_source : ticket_source<gemm_engine, grouped_source> {
     struct grouped_table *table;
     uint64_t upcoming;
     uint32_t count;
 
-    GEMM_MEMBER void open()
+    ENGINE_MEMBER void open(uint32_t)
     {
         count = *(volatile uint32_t *)&table->count;
         upcoming = atomicAdd((unsigned long long *)&table->taken, 1ull);
     }
 
     /* The number of the one after this is on its way while this one is loaded. */
-    GEMM_MEMBER bool take(struct mk_tile_entry *e)
+    ENGINE_MEMBER bool take(struct mk_tile_entry *e)
     {
         uint64_t i = upcoming;
         if (i >= count)
@@ -72,10 +72,10 @@ struct grouped_source : ticket_source<grouped_source> {
     }
 
     /* Nobody traces it. */
-    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
+    ENGINE_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
     }
-    GEMM_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
+    ENGINE_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
     {
     }
 };
@@ -88,14 +88,9 @@ static __global__ void __launch_bounds__(GEMM_THREADS, 1)
 {
     PTX_SHARED_DYNAMIC(memory);
     struct grouped_source source;
-    source.operands = &op;
-    source.map_a = &a;
-    source.tile_m = shape::tile_m;
-    source.tile_n = shape::tile_n;
-    source.columns = columns;
+    source.rows_of_a = &a;
     source.table = table;
-    if (threadIdx.x == 0)
-        gemm_tickets_open(false);
+    source.template begin_block<shape>(nullptr, &op, columns);
     gemm_compute<shape>(&op, &source, memory);
 }
 
@@ -104,14 +99,12 @@ static int grouped_describe(struct gemm_a *map_a, struct gemm_operands *op,
                             const struct gemm_grouped *g)
 {
     const uint64_t rows = (uint64_t)g->rows, n = (uint64_t)g->n, k = (uint64_t)g->k;
-    const uint64_t c_extent[3] = {n, rows, 1};
-    const uint32_t c_box[2] = {64, 64};
-    int err = gemm_describe_a<shape>(map_a, op, g->a, k, rows, 1, rows * k, 0);
+    int err = gemm_engine::describe_a<shape>(map_a, op, g->a, k * 2, rows);
     if (!err)
-        err = gemm_describe_groups<shape>(&op->b, g->b, n, k, g->groups);
+        err = gemm_engine::describe_b<shape>(&op->b, op, g->b, n, k * 2, g->groups);
     if (!err)
-        err = tensormap_bf16(&op->c, g->c, c_extent, n, rows * n, c_box);
-    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
+        err = gemm_engine::describe_c<shape>(&op->c, op, g->c, n * 2, n, rows);
+    gemm_engine::describe_k<shape>(op, k * 2, k * 2);
     op->watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
     op->limit_ns = 3000000000;
     return err;

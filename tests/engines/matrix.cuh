@@ -9,7 +9,7 @@ struct matrix_source : gemm_source {
     uint32_t first, step, tile_m, tile_n; /* tile_m: the rows of a cluster */
 
     template <class shape>
-    GEMM_MEMBER void begin_at(const struct gemm_a *a, const struct gemm_order *o)
+    ENGINE_MEMBER void begin_at(const struct gemm_a *a, const struct gemm_order *o)
     {
         map_a = a;
         order = *o;
@@ -19,7 +19,7 @@ struct matrix_source : gemm_source {
         tile_n = shape::tile_n;
     }
 
-    GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
+    ENGINE_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
     {
         uint32_t index = first + i * step, row, column;
         if (index >= order.rows * order.columns)
@@ -31,12 +31,13 @@ struct matrix_source : gemm_source {
         return true;
     }
 
-    GEMM_MEMBER const struct gemm_a *a(const struct mk_tile *) const
+    ENGINE_MEMBER const struct gemm_a *a(const struct mk_tile *) const
     {
         return map_a;
     }
 
-    GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    ENGINE_MEMBER struct engine_place place(uint32_t, const struct mk_tile *tile,
+                                            uint32_t row) const
     {
         return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};
     }
@@ -47,14 +48,13 @@ template <class shape>
 static int matrix_describe(struct gemm_a *map_a, struct gemm_operands *op, const void *a,
                            const void *b, const void *c, uint64_t m, uint64_t n, uint64_t k)
 {
-    const uint64_t c_extent[3] = {n, m, 1};
-    const uint32_t c_box[2] = {64, 64};
-    int err = gemm_describe_a<shape>(map_a, op, a, k, m, 1, m * k, 0);
+    const uint64_t row_bytes = k * (shape::half ? 2 : 1);
+    int err = gemm_engine::describe_a<shape>(map_a, op, a, row_bytes, m);
     if (!err)
-        err = gemm_describe_b<shape>(&op->b, b, n, k);
+        err = gemm_engine::describe_b<shape>(&op->b, op, b, n, row_bytes);
     if (!err)
-        err = tensormap_bf16(&op->c, c, c_extent, n, m * n, c_box);
-    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, shape::stage_k);
+        err = gemm_engine::describe_c<shape>(&op->c, op, c, n * 2, n, m);
+    gemm_engine::describe_k<shape>(op, row_bytes, row_bytes);
     op->watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
     op->limit_ns = 3000000000;
     return err;

@@ -6,7 +6,7 @@
 #include <errno.h>
 
 #include "core/gemm_order.h"
-#include "kernels/mma/bulk.cuh"
+#include "kernels/mma/engine.cuh"
 
 /* The tiles of one matrix, dealt out to the CTAs in turn. */
 struct mma_matrix_source : mma_source {
@@ -14,7 +14,7 @@ struct mma_matrix_source : mma_source {
     struct gemm_order order;
     uint32_t tile_m, tile_n;
 
-    MMA_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
+    ENGINE_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
     {
         uint32_t index = blockIdx.x + i * gridDim.x, row, column;
         if (index >= order.rows * order.columns)
@@ -26,12 +26,13 @@ struct mma_matrix_source : mma_source {
         return true;
     }
 
-    MMA_MEMBER const struct mma_matrix *a(const struct mk_tile *) const
+    ENGINE_MEMBER const struct mma_matrix *a(const struct mk_tile *) const
     {
         return matrix_a;
     }
 
-    MMA_MEMBER struct mma_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    ENGINE_MEMBER struct engine_place place(uint32_t, const struct mk_tile *tile,
+                                            uint32_t row) const
     {
         return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};
     }
@@ -49,11 +50,6 @@ __global__ void __launch_bounds__(mma_threads<shape, mma_matrix_source>, shape::
     source.tile_m = shape::tile_m;
     source.tile_n = shape::tile_n;
     mma_compute<shape>(&op, &source, memory);
-}
-
-static inline struct mma_matrix mma_matrix_of(const void *p, int64_t rows, int64_t columns)
-{
-    return {(char *)p, (uint64_t)columns * 2, 0, (uint32_t)rows, (uint32_t)columns};
 }
 
 static bool mma_gemm_bulk; /* the emulated GPU loads by TMA */
@@ -84,14 +80,14 @@ static int mma_gemm_run(const void *a, const void *b, void *c, int64_t m, int64_
     const struct gemm_order order =
         gemm_order_make(rows, columns, shape::tile_m, shape::tile_n, blocks);
     struct mma_operands op = {};
-    struct mma_matrix of_a = mma_matrix_of(a, m, k);
+    struct mma_matrix of_a;
     op.bulk = mma_device_bulk(mma_gemm_bulk);
-    op.b = shape::b_kn ? mma_matrix_of(b, k, n) : mma_matrix_of(b, n, k);
-    op.c = mma_matrix_of(c, m, n);
-    op.stages_of_k = op.stages_of_slice = (uint32_t)mk_ceil_div(k, shape::tile_k);
+    mma_engine::describe_k<shape>(&op, k * 2, k * 2);
     op.watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
     op.limit_ns = 3000000000;
-    if (mma_map_a<shape>(&op, &of_a) || mma_map_b<shape>(&op))
+    if (mma_engine::describe_a<shape>(&of_a, &op, a, k * 2, m) ||
+        mma_engine::describe_b<shape>(&op.b, &op, b, n, k * 2) ||
+        mma_engine::describe_c<shape>(&op.c, &op, c, n * 2, n, m))
         return -EIO;
     if (cudaFuncSetAttribute(mma_matrix_kernel<shape>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              shape::shared_bytes) != cudaSuccess)

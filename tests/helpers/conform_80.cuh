@@ -7,6 +7,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "kernels/mma/ring.cuh"
 
 enum { THREADS = 128, IN_BYTES = 65536, OUT_BYTES = 65536, SHARED_BYTES = 81920 };
@@ -23,9 +25,12 @@ PTX_FN uint32_t begin(uint8_t *memory, uint32_t bar)
     return (ptx_shared(memory) + 1023) & ~1023u;
 }
 
-PTX_FN void wait(uint32_t bar, uint32_t parity)
+static_assert(!std::is_convertible<uint32_t, struct mbar_phase>::value,
+              "a phase is made by kernels/mbar_phase.cuh, not from any number");
+
+PTX_FN void wait(uint32_t bar, struct mbar_phase phase)
 {
-    while (!ptx_mbar_try(bar, parity))
+    while (!ptx_mbar_try(bar, phase))
         ;
 }
 
@@ -137,8 +142,8 @@ static __global__ void conform_arrivals(const uint32_t *in, uint32_t *out)
     for (uint32_t phase = 0; phase < 6; phase++) {
         uint32_t seen = 0;
         for (uint32_t part = 0; part < 2; part++) {
-            seen = seen << 2 | ptx_mbar_test(bar, phase & 1) << 1 |
-                   (uint32_t)ptx_mbar_test(bar, (phase & 1) ^ 1);
+            seen = seen << 2 | ptx_mbar_test(bar, mbar_phase_of(phase)) << 1 |
+                   (uint32_t)ptx_mbar_test(bar, mbar_phase_of(phase + 1));
             __syncthreads();
             if (threadIdx.x % 2 == part) {
                 mma_copy_16(shared + (phase * THREADS + threadIdx.x) * 16,
@@ -151,10 +156,10 @@ static __global__ void conform_arrivals(const uint32_t *in, uint32_t *out)
             }
             __syncthreads();
         }
-        while (!mma_mbar_try(bar, phase & 1))
+        while (!mma_mbar_try(bar, mbar_phase_of(phase)))
             ;
-        seen = seen << 2 | ptx_mbar_test(bar, phase & 1) << 1 |
-               (uint32_t)ptx_mbar_test(bar, (phase & 1) ^ 1);
+        seen = seen << 2 | ptx_mbar_test(bar, mbar_phase_of(phase)) << 1 |
+               (uint32_t)ptx_mbar_test(bar, mbar_phase_of(phase + 1));
         out[(phase * THREADS + threadIdx.x) * 4] = seen;
         if (phase % 2) /* what another thread's copy has brought */
             out[(phase * THREADS + threadIdx.x) * 4 + 1] =
@@ -223,7 +228,7 @@ static __global__ void conform_ring(const uint32_t *in, uint32_t *out)
     PTX_SHARED_DYNAMIC(memory);
     const uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u, lane = threadIdx.x % 32,
                    barriers = ptx_shared(&conform_ring_barriers[0]);
-    struct pipeline_position at = {0, 0};
+    struct pipeline_position at = {};
     const struct barrier_watch watch = {NULL, 2000000000};
     if (threadIdx.x == 0)
         ring_init<2>(barriers, 32, 1);

@@ -11,6 +11,10 @@
 #include "core/fp16.h"
 
 #define PTX_FN static __device__ __forceinline__
+
+#include "kernels/mbar_phase.cuh"
+#include "kernels/named_barriers.cuh"
+
 /* One that is a call of the machine: its type, name and parameters, and the statement. */
 #define PTX_CALL(type, name, parameters, ...)                                                      \
     PTX_FN type name parameters                                                                    \
@@ -100,10 +104,10 @@ PTX_FN void ptx_cluster_sync(HOPPER_AT)
     hopper_cluster_arrive(1);
     hopper_cluster_wait();
 }
-PTX_CALL(void, ptx_bar_sync, (uint32_t id, uint32_t threads, HOPPER_AT),
-         hopper_barrier(id, threads, 0));
-PTX_CALL(void, ptx_bar_arrive, (uint32_t id, uint32_t threads, HOPPER_AT),
-         hopper_barrier_arrive(id, threads));
+PTX_CALL(void, ptx_bar_sync, (struct named_barrier at, HOPPER_AT),
+         hopper_barrier(at.id, at.threads, 0));
+PTX_CALL(void, ptx_bar_arrive, (struct named_barrier at, HOPPER_AT),
+         hopper_barrier_arrive(at.id, at.threads));
 PTX_CALL(void, ptx_fence_async_shared, (HOPPER_AT), hopper_fence_async(1, 0));
 PTX_CALL(void, ptx_fence_async, (HOPPER_AT), hopper_fence_async(1, 1));
 
@@ -111,7 +115,6 @@ PTX_CALL(void, ptx_fence_async, (HOPPER_AT), hopper_fence_async(1, 1));
 
 PTX_CALL(void, ptx_mbar_init, (uint32_t bar, uint32_t arrivals, HOPPER_AT),
          hopper_mbar_init(bar, arrivals));
-PTX_CALL(void, ptx_mbar_inval, (uint32_t bar, HOPPER_AT), hopper_mbar_inval(bar));
 PTX_CALL(void, ptx_mbar_init_fence, (HOPPER_AT), hopper_mbar_init_fence());
 PTX_CALL(void, ptx_mbar_expect, (uint32_t bar, uint32_t bytes, HOPPER_AT),
          hopper_mbar_arrive(bar, 1, bytes, 1));
@@ -122,18 +125,18 @@ PTX_CALL(void, ptx_mbar_arrive_at_release, (uint32_t bar, uint32_t rank, HOPPER_
          hopper_mbar_arrive_at(bar, rank, 1));
 PTX_CALL(void, ptx_store_async_4, (uint32_t dst, uint32_t bar, uint32_t rank, uint4 v, HOPPER_AT),
          hopper_store_async(dst, &v, 16, bar, rank));
-PTX_CALL(bool, ptx_mbar_try, (uint32_t bar, uint32_t parity, HOPPER_AT),
-         return hopper_mbar_try(bar, parity) != 0);
-PTX_CALL(bool, ptx_mbar_test, (uint32_t bar, uint32_t parity, HOPPER_AT),
-         return hopper_mbar_test(bar, parity) != 0);
+PTX_CALL(bool, ptx_mbar_try, (uint32_t bar, struct mbar_phase phase, HOPPER_AT),
+         return hopper_mbar_try(bar, phase.parity) != 0);
+PTX_CALL(bool, ptx_mbar_test, (uint32_t bar, struct mbar_phase phase, HOPPER_AT),
+         return hopper_mbar_test(bar, phase.parity) != 0);
 PTX_CALL(void, ptx_fail, (HOPPER_AT), hopper_trap());
 
 PTX_CALL(void, ptx_shared_left, (uint32_t at, uint32_t bytes, HOPPER_AT),
          hopper_shared_left(at, bytes));
 
 /* A wait that never ends is found by the machine, which then has nothing to run. */
-PTX_CALL(void, ptx_mbar_wait, (uint32_t bar, uint32_t parity, uint64_t limit_ns, HOPPER_AT),
-         hopper_mbar_wait(bar, parity, limit_ns));
+PTX_CALL(void, ptx_mbar_wait, (uint32_t bar, struct mbar_phase phase, uint64_t limit_ns, HOPPER_AT),
+         hopper_mbar_wait(bar, phase.parity, limit_ns));
 
 /* ---- the TMA unit ---- */
 
@@ -151,9 +154,6 @@ static inline void hopper_store_box(uint32_t src, enum hopper_reduction how, con
     const struct hopper_box b = {map, sizeof...(at), {at...}};
     hopper_tma_store(&b, src, how);
 }
-PTX_CALL(void, ptx_tma_load_2d,
-         (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, HOPPER_AT),
-         hopper_load_box(dst, bar, 0, 0, map, x, y));
 PTX_CALL(void, ptx_tma_load_3d,
          (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
           HOPPER_AT),
@@ -166,17 +166,10 @@ PTX_CALL(void, ptx_tma_load_4d,
          (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
           int32_t w, HOPPER_AT),
          hopper_load_box(dst, bar, 0, 0, map, x, y, z, w));
-PTX_CALL(void, ptx_tma_load_5d,
-         (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
-          int32_t w, int32_t v, HOPPER_AT),
-         hopper_load_box(dst, bar, 0, 0, map, x, y, z, w, v));
 PTX_CALL(void, ptx_tma_load_3d_cluster,
          (uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z,
           uint16_t ranks, HOPPER_AT),
          hopper_load_box(dst, bar, 1, ranks, map, x, y, z));
-PTX_CALL(void, ptx_tma_store_2d,
-         (const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, HOPPER_AT),
-         hopper_store_box(src, HOPPER_STORE, map, x, y));
 PTX_CALL(void, ptx_tma_store_3d,
          (const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, HOPPER_AT),
          hopper_store_box(src, HOPPER_STORE, map, x, y, z));
@@ -184,9 +177,6 @@ PTX_CALL(void, ptx_tma_store_4d,
          (const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, int32_t w,
           HOPPER_AT),
          hopper_store_box(src, HOPPER_STORE, map, x, y, z, w));
-PTX_CALL(void, ptx_tma_add_3d,
-         (const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, HOPPER_AT),
-         hopper_store_box(src, HOPPER_ADD, map, x, y, z));
 PTX_CALL(void, ptx_bulk_load,
          (uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, HOPPER_AT),
          hopper_bulk_load(dst, src, bytes, bar, 0, 0));
@@ -195,10 +185,6 @@ PTX_CALL(void, ptx_bulk_load_cluster,
          hopper_bulk_load(dst, src, bytes, bar, 1, ranks));
 PTX_CALL(void, ptx_bulk_store, (void *dst, uint32_t src, uint32_t bytes, HOPPER_AT),
          hopper_bulk_store(dst, src, bytes, HOPPER_STORE, HOPPER_BYTES));
-PTX_CALL(void, ptx_bulk_add_bf16, (void *dst, uint32_t src, uint32_t bytes, HOPPER_AT),
-         hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_BF16));
-PTX_CALL(void, ptx_bulk_add_f32, (void *dst, uint32_t src, uint32_t bytes, HOPPER_AT),
-         hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_F32));
 PTX_CALL(void, ptx_bulk_commit, (HOPPER_AT), hopper_bulk_commit());
 template <int pending>
 PTX_CALL(void, ptx_bulk_wait_read, (HOPPER_AT), hopper_bulk_wait(pending, 1));
@@ -223,10 +209,6 @@ PTX_CALL(void, ptx_stmatrix_x4,
          (uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3, HOPPER_AT),
          const uint32_t r[4] = {r0, r1, r2, r3};
          hopper_stmatrix(dst, r, 4, 0));
-PTX_CALL(void, ptx_stmatrix_x4_transposed,
-         (uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3, HOPPER_AT),
-         const uint32_t r[4] = {r0, r1, r2, r3};
-         hopper_stmatrix(dst, r, 4, 1));
 PTX_CALL(void, ptx_ldmatrix_x4, (uint32_t src, uint32_t (&r)[4], HOPPER_AT),
          hopper_ldmatrix(src, r, 4, 0));
 PTX_CALL(void, ptx_ldmatrix_x4_transposed, (uint32_t src, uint32_t (&r)[4], HOPPER_AT),

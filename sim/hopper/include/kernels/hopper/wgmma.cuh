@@ -46,15 +46,6 @@ PTX_FN void wgmma_e4m3(float (&d)[count], uint64_t a, uint64_t b, uint32_t accum
     hopper_wgmma(&p);
 }
 
-template <int count>
-PTX_FN void wgmma_e4m3_registers(float (&d)[count], const uint32_t *a, uint64_t b,
-                                 uint32_t accumulate, HOPPER_AT)
-{
-    HOPPER_HERE;
-    const struct hopper_product p = {d, a, 0, b, 2 * count, accumulate, 0, 0, 1};
-    hopper_wgmma(&p);
-}
-
 template <int b_mn_major, int count>
 PTX_FN void wgmma_bf16_registers(float (&d)[count], const uint32_t *a, uint64_t b,
                                  uint32_t accumulate, HOPPER_AT)

@@ -37,10 +37,10 @@ PTX_FN void mma_copies_arrive(uint32_t bar, HOPPER_AT)
     hopper_copy_arrive(bar);
 }
 /* A thread that waits is no thread that looks: a phase that never comes is told as a deadlock. */
-PTX_FN bool mma_mbar_try(uint32_t bar, uint32_t parity, HOPPER_AT)
+PTX_FN bool mma_mbar_try(uint32_t bar, struct mbar_phase phase, HOPPER_AT)
 {
     HOPPER_HERE;
-    return hopper_mbar_try(bar, parity) != 0;
+    return hopper_mbar_try(bar, phase.parity) != 0;
 }
 
 template <uint32_t bits> PTX_FN void mma_turn(uint32_t *at) { *at ^= bits; }

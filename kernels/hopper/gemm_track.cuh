@@ -8,22 +8,22 @@ struct tracked_source : gemm_source {
     const struct gpu_launch *launch;
     struct tile_track track;
 
-    GEMM_MEMBER void open_track()
+    ENGINE_MEMBER void open_track()
     {
         tile_track_open(&track, launch);
     }
 
-    GEMM_MEMBER void close_track()
+    ENGINE_MEMBER void close_track()
     {
         tile_track_close(&track, launch);
     }
 
-    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
+    ENGINE_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
         tile_track_start(&track);
     }
 
-    GEMM_MEMBER void after(uint32_t, const struct mk_tile *tile, uint32_t)
+    ENGINE_MEMBER void after(uint32_t, const struct mk_tile *tile, uint32_t)
     {
         tile_track_note(&track, launch, tile->id);
     }
@@ -37,31 +37,31 @@ template <uint32_t offset> struct tight_source : gemm_source {
     const struct gpu_launch *launch;
 
     /* The first consumer's alone: the others have none. */
-    GEMM_MEMBER struct tile_track *track() const
+    ENGINE_MEMBER struct tile_track *track() const
     {
         PTX_SHARED_DYNAMIC_ALIGNED(memory, 1024);
         return (struct tile_track *)(memory + offset);
     }
 
-    GEMM_MEMBER void open_track()
+    ENGINE_MEMBER void open_track()
     {
         if (threadIdx.x == 128)
             tile_track_open(track(), launch);
     }
 
-    GEMM_MEMBER void close_track()
+    ENGINE_MEMBER void close_track()
     {
         if (threadIdx.x == 128)
             tile_track_close(track(), launch);
     }
 
-    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
+    ENGINE_MEMBER void begin(uint32_t, const struct mk_tile *)
     {
         if (threadIdx.x == 128)
             tile_track_start(track());
     }
 
-    GEMM_MEMBER void after(uint32_t, const struct mk_tile *tile, uint32_t)
+    ENGINE_MEMBER void after(uint32_t, const struct mk_tile *tile, uint32_t)
     {
         if (threadIdx.x == 128)
             tile_track_note(track(), launch, tile->id);
