@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "core/gemm_order.h"
+#include "core/plan.h"
 #include "kernels/mma/engine.cuh"
 
 /* The tiles of one matrix, dealt out to the CTAs in turn. */
