@@ -1,4 +1,4 @@
-/* How much room MoE plans have: tokens, rows and chunks of a rank, and the CTAs' parts of tables. */
+/* How much room MoE plans have: a rank's tokens, rows and chunks, and the CTAs' parts of tables. */
 #include "core/ops/moe_choose.h"
 #include "core/quantize.h"
 

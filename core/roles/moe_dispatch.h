@@ -520,8 +520,8 @@ struct moe_come {
 };
 
 /* Chunk `chunk`, where there is one, to the rows that its tokens are: some of them at a time, by
- * CTAs in turn. Others' turns are counted and not walked through: with one token a turn, 256 of them
- * took a CTA 5 us of looking. */
+ * CTAs in turn. Others' turns are counted and not walked through: with one token a turn, 256 of
+ * them took a CTA 5 us of looking. */
 MK_ROLE int moe_spread(const struct moe_dispatch_plan *p, struct mk_cta *cta,
                        const struct moe_come *of, uint32_t chunk, uint32_t *others)
 {
