@@ -929,7 +929,8 @@ ENGINE_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32
 /* The role of a warp beside the engine (1 to 3), or of a block without tiles: all its threads. In one
  * shot, or for one rank, intra_comm has nothing to do. */
 template <class op, int sums>
-ENGINE_MEMBER enum reduce_role reduce_source<op, sums>::role_of(uint32_t warp, uint32_t senders) const
+ENGINE_MEMBER enum reduce_role reduce_source<op, sums>::role_of(uint32_t warp,
+                                                                uint32_t senders) const
 {
     const uint32_t describer = reduce_describer<op>(launch, op::tiles(plan));
     const bool describes = warp == (op::shared_code ? 2 : describer);
