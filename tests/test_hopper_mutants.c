@@ -26,7 +26,8 @@ static const struct {
     /* the producer's warp, or a consumer's, comes together again: nothing is ordered by it; and
      * in gemm_pass a lane would have to be two phases of a stage behind its warp's first; behind
      * gemm_give all lanes meet where the tile is stored or sent, before the next is asked for */
-    {"gemm.cuh", HOPPER_P_SYNCWARP, 4},
+    {"gemm.cuh", HOPPER_P_SYNCWARP, 2},
+    {"gemm_consume.cuh", HOPPER_P_SYNCWARP, 2},
     {"moe_ffn_wgmma.cuh", HOPPER_P_SYNCWARP, 1},
     {"moe_ffn_fp8.cu", HOPPER_P_SYNCWARP, 1},
     {"attention.cuh", HOPPER_P_SYNCWARP, 1},

@@ -78,7 +78,7 @@ static const char *const gemm[] = {"of the engine to be filled and read", NULL};
 static void test_loads(void **state)
 {
     every_place(MK_OP_RING_ATTENTION, "attention.cuh", HOPPER_P_LOAD, attention);
-    every_place(MK_OP_AG_GEMM, "gemm.cuh", HOPPER_P_LOAD, gemm);
+    every_place(MK_OP_AG_GEMM, "gemm_produce.cuh", HOPPER_P_LOAD, gemm);
 }
 
 static void test_arrivals(void **state)
