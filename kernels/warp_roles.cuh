@@ -107,11 +107,11 @@ struct warp_table {
         return next == warps;
     }
 
-    /* Whether no row behind this one has warps of its own. */
-    __host__ __device__ constexpr bool ends_with(uint32_t row) const
+    /* Whether none of the first `warps` warps is one of rows behind this one. */
+    __host__ __device__ constexpr bool ends_with(uint32_t row, uint32_t warps) const
     {
         for (uint32_t i = row + 1; i < sizeof of / sizeof *of; i++)
-            if (of[i].first != WARP_CHOSEN && of[i].warps)
+            if (of[i].warps && of[i].first < warps)
                 return false;
         return true;
     }
@@ -162,15 +162,16 @@ template <class roles, enum block_mbarrier barrier> PTX_FN constexpr uint32_t wa
     return roles::table.arrivals(barrier);
 }
 
-/* The role of a warp of the block. */
-template <class roles, uint32_t row = 0> PTX_FN enum engine_role warp_role_of(uint32_t warp)
+/* The role of a warp of the block, one of the first `warps`. */
+template <class roles, uint32_t warps = WARP_CHOSEN, uint32_t row = 0>
+PTX_FN enum engine_role warp_role_of(uint32_t warp)
 {
     constexpr struct warp_role r = roles::table.of[row];
-    if constexpr (roles::table.ends_with(row)) {
+    if constexpr (roles::table.ends_with(row, warps)) {
         return r.role;
     } else {
         if (warp < r.first + r.warps)
             return r.role;
-        return warp_role_of<roles, row + 1>(warp);
+        return warp_role_of<roles, warps, row + 1>(warp);
     }
 }

@@ -223,7 +223,7 @@ PTX_FN void attention_compute(const struct attention_operands *op, Source *sourc
         break;
     default:
         ptx_registers_dec<shape::producer_registers>();
-        if (warp_role_of<roles>(threadIdx.x / 32) != ENGINE_PRODUCER)
+        if (warp_role_of<roles, 4>(threadIdx.x / 32) != ENGINE_PRODUCER)
             source->auxiliary_warp(threadIdx.x / 32);
         else if (ptx_elect())
             attention_produce<shape>(op, source, shared);

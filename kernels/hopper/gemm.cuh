@@ -1262,7 +1262,7 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
         break;
     default:
         gemm_beside<shapes>(op, source, shared, rank,
-                            computes ? warp_role_of<roles>(threadIdx.x / 32) : ENGINE_FREE);
+                            computes ? warp_role_of<roles, 4>(threadIdx.x / 32) : ENGINE_FREE);
         if (tile_source::goes_on && computes) {
             __syncthreads(); /* consumers have taken theirs, and given them back */
             ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();

@@ -592,6 +592,7 @@ template <class op, int sums> struct reduce_source : gemm_source {
     template <int form>
     GEMM_MEMBER void send_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders);
     GEMM_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
+    GEMM_MEMBER bool describes(uint32_t warp);
     GEMM_MEMBER enum reduce_role role_of(uint32_t warp, uint32_t senders) const;
     GEMM_MEMBER void auxiliary_warp(uint32_t warp);
 };
@@ -960,54 +961,54 @@ GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t
         cta_end(&own);
 }
 
-/* The role of a warp beside the engine (1 to 3), or of a block without tiles: all its threads. In one
- * shot, or for one rank, intra_comm has nothing to do. */
+/* The role of a warp beside the engine (1 to 3), behind what it describes. In one shot, or for one rank,
+ * intra_comm has nothing to do. */
 template <class op, int sums>
 GEMM_MEMBER enum reduce_role reduce_source<op, sums>::role_of(uint32_t warp, uint32_t senders) const
 {
-    const uint32_t describer = reduce_describer<op>(launch, op::tiles(plan));
-    const bool describes = warp == (op::shared_code ? 2 : describer);
-    if (!computes())
-        return REDUCE_ALONE;
-    if (describes && (!senders || (describer && (!op::shares || !op::tiles(plan)->shared))))
-        return REDUCE_DESCRIBES;
     if (!senders)
         return REDUCE_NOTHING;
     if (warp == 1 || (warp == 3 && senders == 2))
         return REDUCE_SENDS;
-    if (warp - 2 < mk_role_coresident(&launch->split, MK_INTRA_COMM))
-        return describes ? REDUCE_DESCRIBES_MOVES : REDUCE_MOVES;
-    return describes ? REDUCE_DESCRIBES : REDUCE_NOTHING;
+    return warp - 2 < mk_role_coresident(&launch->split, MK_INTRA_COMM) ? REDUCE_MOVES
+                                                                        : REDUCE_NOTHING;
+}
+
+/* What the warp describes before its role begins: the CTA's tiles, or the first. True: it has no other. */
+template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::describes(uint32_t warp)
+{
+    const uint32_t describer = reduce_describer<op>(launch, op::tiles(plan));
+    const bool all = !op::shared_code || describer == 2;
+    if (warp != (op::shared_code ? 2 : describer))
+        return false;
+    if (ptx_elect())
+        describe_all(all);
+    __syncwarp();
+    return all && (!op::shares || !op::tiles(plan)->shared);
 }
 
 template <class op, int sums>
 GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
 {
     const struct mk_role_split *split = &launch->split;
-    const uint32_t senders = reduce_readers_of<op>(plan, launch);
-    const enum reduce_role role = role_of(warp, senders);
     struct mk_cta other;
-    switch (role) {
-    case REDUCE_NOTHING:
-        return;
-    case REDUCE_SENDS:
-        sending_warp(warp == 3, senders);
-        return;
-    case REDUCE_DESCRIBES:
-    case REDUCE_DESCRIBES_MOVES:
-        if (ptx_elect())
-            describe_all(reduce_describer<op>(launch, op::tiles(plan)) == 2);
-        __syncwarp();
-        if (role == REDUCE_DESCRIBES)
-            return;
-        [[fallthrough]];
-    case REDUCE_MOVES:
-        cta_begin(&other, launch,
-                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - 2, blockIdx.x), 32);
-        other.pace = op::tiles(plan)->pace;
-        break;
-    case REDUCE_ALONE:
+    if (!computes()) { /* a block without tiles, all its threads */
         cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
+    } else {
+        if (describes(warp))
+            return;
+        const uint32_t senders = reduce_readers_of<op>(plan, launch);
+        switch (role_of(warp, senders)) {
+        case REDUCE_NOTHING:
+            return;
+        case REDUCE_SENDS:
+            sending_warp(warp == 3, senders);
+            return;
+        case REDUCE_MOVES:
+            cta_begin(&other, launch,
+                      gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - 2, blockIdx.x), 32);
+            other.pace = op::tiles(plan)->pace;
+        }
     }
     if constexpr (op::shared_code) {
         reduce_roles<op>(plan, &other);

@@ -71,15 +71,11 @@ GPU_OPERATOR(gemm_ar_fp16_mma)
 
 #define REDUCE_MEMBER __device__ __forceinline__
 
-/* What an auxiliary warp does, or a block without tiles: a source's function says it of each from
- * the plan. */
+/* What an auxiliary warp does: a source's function says it of each from the plan. */
 enum reduce_role {
     REDUCE_NOTHING,
-    REDUCE_DESCRIBES,       /* works out what all need to know of the CTA's tiles */
-    REDUCE_DESCRIBES_MOVES, /* the same, or that of the first, and then intra_comm */
-    REDUCE_MOVES,           /* intra_comm */
-    REDUCE_SENDS,           /* takes, announces and awaits what is made of the CTA's tiles */
-    REDUCE_ALONE            /* the block's role */
+    REDUCE_SENDS, /* takes, announces and awaits what is made of the CTA's tiles */
+    REDUCE_MOVES  /* intra_comm */
 };
 
 /* Where these, and consumers, wait and arrive beside the engine's ring (struct warp_role). */
