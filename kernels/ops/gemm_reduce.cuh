@@ -592,8 +592,8 @@ template <class op, int sums> struct reduce_source : gemm_source {
     template <int form>
     GEMM_MEMBER void send_tiles(struct mk_cta *own, uint32_t sender, uint32_t senders);
     GEMM_MEMBER void sending_warp(uint32_t sender, uint32_t senders);
-    GEMM_MEMBER bool describes(uint32_t warp);
-    GEMM_MEMBER enum reduce_role role_of(uint32_t warp, uint32_t senders) const;
+    GEMM_MEMBER void beside_engine(uint32_t warp);
+    GEMM_MEMBER void beside_or_alone(uint32_t warp);
     GEMM_MEMBER void auxiliary_warp(uint32_t warp);
 };
 
@@ -961,61 +961,74 @@ GEMM_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32_t
         cta_end(&own);
 }
 
-/* The role of a warp beside the engine (1 to 3), behind what it describes. In one shot, or for one rank,
- * intra_comm has nothing to do. */
-template <class op, int sums>
-GEMM_MEMBER enum reduce_role reduce_source<op, sums>::role_of(uint32_t warp, uint32_t senders) const
+/* A warp beside the engine, of an operator whose code is not shared. */
+template <class op, int sums> GEMM_MEMBER void reduce_source<op, sums>::beside_engine(uint32_t warp)
 {
+    const struct mk_role_split *split = &launch->split;
+    uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
+    uint32_t senders = reduce_readers_of<op>(plan, launch);
+    if (warp == reduce_describer<op>(launch, op::tiles(plan))) {
+        if (ptx_elect())
+            describe_all(true);
+        __syncwarp();
+        if (!op::shares || !op::tiles(plan)->shared)
+            return;
+    }
     if (!senders)
-        return REDUCE_NOTHING;
-    if (warp == 1 || (warp == 3 && senders == 2))
-        return REDUCE_SENDS;
-    return warp - 2 < mk_role_coresident(&launch->split, MK_INTRA_COMM) ? REDUCE_MOVES
-                                                                        : REDUCE_NOTHING;
+        return; /* intra_comm has nothing to do either, in one shot or for one rank */
+    if (warp == 1 || (warp == 3 && senders == 2)) {
+        sending_warp(warp == 3, senders);
+    } else if (auxiliary < others) {
+        struct mk_cta other;
+        cta_begin(&other, launch,
+                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
+        other.pace = op::tiles(plan)->pace;
+        op::intra_comm(plan, &other);
+        cta_end(&other);
+    }
 }
 
-/* What the warp describes before its role begins: the CTA's tiles, or the first. True: it has no other. */
-template <class op, int sums> GEMM_MEMBER bool reduce_source<op, sums>::describes(uint32_t warp)
+/* The same where it is; and a block of its own, all its threads. */
+template <class op, int sums>
+GEMM_MEMBER void reduce_source<op, sums>::beside_or_alone(uint32_t warp)
 {
-    const uint32_t describer = reduce_describer<op>(launch, op::tiles(plan));
-    const bool all = !op::shared_code || describer == 2;
-    if (warp != (op::shared_code ? 2 : describer))
-        return false;
-    if (ptx_elect())
-        describe_all(all);
-    __syncwarp();
-    return all && (!op::shares || !op::tiles(plan)->shared);
+    const struct mk_role_split *split = &launch->split;
+    uint32_t others = mk_role_coresident(split, MK_INTRA_COMM), auxiliary = warp - 2;
+    uint32_t senders = reduce_readers_of<op>(plan, launch);
+    struct mk_cta other;
+    if (!computes()) {
+        cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
+    } else {
+        if (warp == 2) {
+            const bool all = reduce_describer<op>(launch, op::tiles(plan)) == 2;
+            if (ptx_elect())
+                describe_all(all);
+            __syncwarp();
+            if (all && (!op::shares || !op::tiles(plan)->shared))
+                return;
+        }
+        if (!senders)
+            return;
+        if (warp == 1 || (warp == 3 && senders == 2)) {
+            sending_warp(warp == 3, senders);
+            return;
+        }
+        if (auxiliary >= others)
+            return;
+        cta_begin(&other, launch,
+                  gpu_auxiliary_of_block(split, MK_INTRA_COMM, auxiliary, blockIdx.x), 32);
+        other.pace = op::tiles(plan)->pace;
+    }
+    reduce_roles<op>(plan, &other);
 }
 
 template <class op, int sums>
 GEMM_MEMBER void reduce_source<op, sums>::auxiliary_warp(uint32_t warp)
 {
-    const struct mk_role_split *split = &launch->split;
-    struct mk_cta other;
-    if (!computes()) { /* a block without tiles, all its threads */
-        cta_begin(&other, launch, gpu_cta_of_block(split, blockIdx.x), GEMM_THREADS);
-    } else {
-        if (describes(warp))
-            return;
-        const uint32_t senders = reduce_readers_of<op>(plan, launch);
-        switch (role_of(warp, senders)) {
-        case REDUCE_NOTHING:
-            return;
-        case REDUCE_SENDS:
-            sending_warp(warp == 3, senders);
-            return;
-        case REDUCE_MOVES:
-            cta_begin(&other, launch,
-                      gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - 2, blockIdx.x), 32);
-            other.pace = op::tiles(plan)->pace;
-        }
-    }
-    if constexpr (op::shared_code) {
-        reduce_roles<op>(plan, &other);
-    } else {
-        op::intra_comm(plan, &other);
-        cta_end(&other);
-    }
+    if constexpr (op::shared_code)
+        beside_or_alone(warp);
+    else
+        beside_engine(warp);
 }
 
 struct reduce_maps {
