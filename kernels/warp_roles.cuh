@@ -107,13 +107,21 @@ struct warp_table {
         return next == warps;
     }
 
-    /* Whether no row behind this one has warps of its own. */
-    __host__ __device__ constexpr bool ends_with(uint32_t row) const
+    /* The first warp of a role, and the one behind its last. */
+    __host__ __device__ constexpr uint32_t first_of(enum engine_role role) const
     {
-        for (uint32_t i = row + 1; i < sizeof of / sizeof *of; i++)
-            if (of[i].first != WARP_CHOSEN && of[i].warps)
-                return false;
-        return true;
+        for (const struct warp_role &r : of)
+            if (r.role == role && r.warps)
+                return r.first;
+        return 0;
+    }
+    __host__ __device__ constexpr uint32_t end_of(enum engine_role role) const
+    {
+        uint32_t end = 0;
+        for (const struct warp_role &r : of)
+            if (r.role == role && r.warps)
+                end = r.first + r.warps;
+        return end;
     }
 
     /* Whether somebody arrives wherever somebody waits, and waits wherever somebody arrives. */
@@ -160,17 +168,4 @@ template <class roles, enum block_mbarrier barrier> PTX_FN constexpr uint32_t wa
     static_assert(roles::table.arrivals(barrier) > 0 && !roles::table.arrivals_chosen(barrier),
                   "somebody arrives, and the plan does not say how many");
     return roles::table.arrivals(barrier);
-}
-
-/* The role of a warp of the block. */
-template <class roles, uint32_t row = 0> PTX_FN enum engine_role warp_role_of(uint32_t warp)
-{
-    constexpr struct warp_role r = roles::table.of[row];
-    if constexpr (roles::table.ends_with(row)) {
-        return r.role;
-    } else {
-        if (warp < r.first + r.warps)
-            return r.role;
-        return warp_role_of<roles, row + 1>(warp);
-    }
 }

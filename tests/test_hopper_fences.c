@@ -30,7 +30,7 @@ static const struct {
     uint32_t most;
 } redundant[] = {
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
-    {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1},
+    {"gemm_reduce_source.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce_roles.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
     {"moe_take.cuh", HOPPER_P_FENCE_ASYNC, 1},

@@ -51,15 +51,15 @@ static const struct {
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
     /* behind a wait for all bulk stores, which is a proxy fence itself */
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
-    {"gemm_reduce.cuh", HOPPER_P_FENCE_ASYNC, 1},       /* the same */
-    {"gemm_reduce_roles.cuh", HOPPER_P_FENCE_ASYNC, 1}, /* the same */
+    {"gemm_reduce_source.cuh", HOPPER_P_FENCE_ASYNC, 1}, /* the same */
+    {"gemm_reduce_roles.cuh", HOPPER_P_FENCE_ASYNC, 1},  /* the same */
     /* a sender would have to be two tiles behind its consumers when they come to their slice */
     {"gemm_cut.cuh", HOPPER_P_MBAR_WAIT, 1},
     /* the barrier of the call that tells of the block's end follows */
     {"gemm_reduce_roles.cuh", HOPPER_P_BARRIER, 1},
     /* a lane would have to be eight tiles behind its warp's first, and they meet in each; and where one lane has described the
      * tiles, what follows has meetings of its own */
-    {"gemm_reduce.cuh", HOPPER_P_SYNCWARP, 2},
+    {"gemm_reduce_send.cuh", HOPPER_P_SYNCWARP, 2},
     /* of a block that passes on what the network brings: nobody does on these ranks */
     {"cta.cuh", HOPPER_P_BARRIER, 1},
     /* behind a wait or before the next barrier of the same threads */

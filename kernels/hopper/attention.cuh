@@ -184,6 +184,8 @@ template <class shape> struct attention_roles {
         {ENGINE_FREE, 1, 3, few},
         {ENGINE_CONSUMER, 4, 4 * shape::groups, many, {filled, 0, read}},
     }};
+    static constexpr uint32_t producers = 32 * table.end_of(ENGINE_PRODUCER), /* threads */
+        multiply = table.first_of(ENGINE_CONSUMER) / 4; /* warpgroups before them */
     static_assert(table.covers(shape::threads / 32) && table.meets(),
                   "each warp has a role, and who waits is waited for");
     static_assert(table.shares(65536 / shape::threads / 8 * 8),
@@ -216,17 +218,15 @@ PTX_FN void attention_compute(const struct attention_operands *op, Source *sourc
 
     /* The shuffle tells the compiler that it is the same in all lanes. */
     uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-    switch (warp_role_of<roles>(warpgroup * 4)) { /* by warpgroups, who share out registers */
-    case ENGINE_CONSUMER:
+    if (warpgroup < roles::multiply) {
+        ptx_registers_dec<shape::producer_registers>();
+        if (threadIdx.x < roles::producers && ptx_elect())
+            attention_produce<shape>(op, source, shared);
+        else if (threadIdx.x >= roles::producers)
+            source->auxiliary_warp(threadIdx.x / 32);
+        __syncwarp();
+    } else {
         ptx_registers_inc<shape::consumer_registers>();
         attention_consume<shape>(op, source, shared, warpgroup - 1);
-        break;
-    default:
-        ptx_registers_dec<shape::producer_registers>();
-        if (warp_role_of<roles>(threadIdx.x / 32) != ENGINE_PRODUCER)
-            source->auxiliary_warp(threadIdx.x / 32);
-        else if (ptx_elect())
-            attention_produce<shape>(op, source, shared);
-        __syncwarp();
     }
 }

@@ -61,6 +61,11 @@ template <bool splits, class tile_source> struct gemm_roles {
         tile_source::chosen_roles[0],
         tile_source::chosen_roles[1],
     }};
+    /* Threads before those that assist, and warpgroups before those that multiply. (Constants to compare with:
+     * of a role that a function returns the compiler does not know which threads have it, and
+     * leaves in it what a source's calls do in others.) */
+    static constexpr uint32_t producers = 32 * table.end_of(ENGINE_PRODUCER),
+                              multiply = table.first_of(ENGINE_CONSUMER) / 4;
     static_assert(table.covers(GEMM_THREADS / 32) && table.meets(),
                   "each warp has a role, and who waits is waited for");
     static_assert(table.shares(GEMM_LAUNCH_REGISTERS),
@@ -70,30 +75,14 @@ template <bool splits, class tile_source> struct gemm_roles {
                   "each takes what the other gives");
 };
 
-/* The warpgroup of warps that do not multiply; of a block without tiles, all. */
-template <class shapes, class tile_source>
-PTX_FN void gemm_beside(const struct gemm_operands *op, tile_source *source, uint32_t shared,
-                        uint32_t rank, enum engine_role role)
+/* A warp that gathers, or that the engine leaves free. */
+template <class shape, class tile_source>
+PTX_FN void gemm_assist(const struct gemm_operands *op, tile_source *source, uint32_t shared)
 {
-    if (tile_source::producer_registers < GEMM_LAUNCH_REGISTERS)
-        ptx_registers_dec<tile_source::producer_registers>();
-    switch (role) {
-    case ENGINE_PRODUCER:
-        if (ptx_elect()) {
-            if constexpr (tile_source::shared_code)
-                gemm_produce_several<shapes>(op, source, shared, rank);
-            else
-                gemm_produce<shapes>(op, source, shared, rank);
-        }
-        break;
-    case ENGINE_GATHERER:
-        if constexpr (tile_source::gathers)
-            gemm_gather<shapes>(op, source, shared);
-        break;
-    default: /* ENGINE_FREE */
+    if constexpr (tile_source::gathers)
+        gemm_gather<shape>(op, source, shared);
+    else
         source->auxiliary_warp(threadIdx.x / 32 - 1);
-    }
-    __syncwarp();
 }
 
 /*
@@ -132,10 +121,31 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
     });
 
     /* The shuffle tells the compiler that it is the same in all lanes. */
-    const uint32_t warpgroup = computes ? __shfl_sync(0xffffffff, threadIdx.x / 128, 0) : 0;
+    uint32_t warpgroup = computes ? __shfl_sync(0xffffffff, threadIdx.x / 128, 0) : 0;
+    /* Registers are shared out by warpgroups: all warps of one take or give back together. */
     typedef gemm_roles<false, tile_source> roles;
-    switch (warp_role_of<roles>(warpgroup * 4)) { /* by warpgroups, who share out registers */
-    case ENGINE_CONSUMER:
+    if (warpgroup < roles::multiply) {
+        if (tile_source::producer_registers < GEMM_LAUNCH_REGISTERS)
+            ptx_registers_dec<tile_source::producer_registers>();
+
+        if constexpr (tile_source::shared_code) {
+            if (computes && threadIdx.x < roles::producers) {
+                if (ptx_elect())
+                    gemm_produce_several<shapes>(op, source, shared, rank);
+            } else {
+                gemm_assist<shapes>(op, source, shared);
+            }
+        } else if (threadIdx.x < roles::producers && ptx_elect()) {
+            gemm_produce<shapes>(op, source, shared, rank);
+        } else if (threadIdx.x >= roles::producers) {
+            gemm_assist<shapes>(op, source, shared);
+        }
+        __syncwarp();
+        if (tile_source::goes_on && computes) {
+            __syncthreads(); /* consumers have taken theirs, and given them back */
+            ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();
+        }
+    } else {
         if (tile_source::consumer_registers > GEMM_LAUNCH_REGISTERS)
             ptx_registers_inc<tile_source::consumer_registers>();
         shapes::choose(op->shape, [&](auto shape) {
@@ -145,14 +155,6 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
             __syncwarp();
             ptx_registers_dec<GEMM_LAUNCH_REGISTERS>();
             __syncthreads();
-        }
-        break;
-    default:
-        gemm_beside<shapes>(op, source, shared, rank,
-                            computes ? warp_role_of<roles>(threadIdx.x / 32) : ENGINE_FREE);
-        if (tile_source::goes_on && computes) {
-            __syncthreads(); /* consumers have taken theirs, and given them back */
-            ptx_registers_inc<GEMM_LAUNCH_REGISTERS>();
         }
     }
     /* A CTA's shared memory must outlive what its neighbour still sends there. */

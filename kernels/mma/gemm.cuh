@@ -78,14 +78,13 @@ PTX_FN void mma_compute(const struct mma_operands *op, tile_source *source, uint
     __syncthreads();
     /* The shuffle tells the compiler that it is the same in all lanes. */
     const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-    switch (warp_role_of<mma_roles<shape, tile_source, false>>(warp)) {
-    case ENGINE_CONSUMER:
+    typedef mma_roles<shape, tile_source, false> roles;
+    constexpr uint32_t consumers = roles::table.end_of(ENGINE_CONSUMER),
+                       producers = roles::table.end_of(ENGINE_PRODUCER);
+    if (warp < consumers)
         mma_consume<shape>(op, source, shared, warp);
-        break;
-    case ENGINE_PRODUCER:
+    else if (warp < producers)
         mma_produce_as_built<shape>(op, source, shared, threadIdx.x - producer, bulk);
-        break;
-    default: /* ENGINE_FREE */
-        source->auxiliary_warp(warp - shape::warps - shape::producers);
-    }
+    else /* ENGINE_FREE */
+        source->auxiliary_warp(warp - producers);
 }

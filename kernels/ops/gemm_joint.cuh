@@ -5,7 +5,7 @@
  * CTA has several tiles, push them out of its outbox. */
 #pragma once
 
-#include "kernels/ops/gemm_reduce.cuh"
+#include "kernels/ops/gemm_reduce_source.cuh"
 
 /* Joint: stores the thread's sums at every rank that adds them, and waits for those ranks' sums. */
 template <class op, int sums>

@@ -375,36 +375,28 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
         }
     }
 
-    ENGINE_MEMBER enum reduce_role role_of(uint32_t warp, uint32_t senders) const
-    {
-        return !pushes() ? REDUCE_NOTHING : warp < senders ? REDUCE_SENDS : REDUCE_MOVES;
-    }
-
     ENGINE_MEMBER void auxiliary_warp(uint32_t warp) const
     {
         const struct mk_role_split *split = &launch->split;
         const uint32_t senders = MK_MMA_AUXILIARY_WARPS - split->intra_comm_warps;
         struct mk_cta cta;
-        switch (role_of(warp, senders)) {
-        case REDUCE_MOVES:
+        if (!pushes())
+            return;
+        if (warp >= senders) {
             cta_begin(&cta, launch,
                       gpu_auxiliary_of_block(split, MK_INTRA_COMM, warp - senders, blockIdx.x), 32);
             cta.pace = reduction()->pace;
             op::intra_comm(plan, &cta);
             cta_end(&cta);
-            break;
-        case REDUCE_SENDS:
-            if (warp) /* of senders the first alone has a track */
-                cta_identify(&cta, launch, blockIdx.x, 32);
-            else
-                cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-            push_tiles(&cta, warp, senders);
-            if (!warp)
-                cta_end(&cta);
-            break;
-        default: /* REDUCE_NOTHING */
-            break;
+            return;
         }
+        if (warp) /* of senders the first alone has a track */
+            cta_identify(&cta, launch, blockIdx.x, 32);
+        else
+            cta_begin(&cta, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
+        push_tiles(&cta, warp, senders);
+        if (!warp)
+            cta_end(&cta);
     }
 };
 

@@ -73,18 +73,7 @@ GPU_OPERATOR(gemm_ar_fp16_mma)
 
 #define REDUCE_MEMBER __device__ __forceinline__
 
-/* What an auxiliary warp does, or a block without tiles: a source's function says it of each from
- * the plan. */
-enum reduce_role {
-    REDUCE_NOTHING,
-    REDUCE_DESCRIBES,       /* works out what all need to know of the CTA's tiles */
-    REDUCE_DESCRIBES_MOVES, /* the same, or that of the first, and then intra_comm */
-    REDUCE_MOVES,           /* intra_comm */
-    REDUCE_SENDS,           /* takes, announces and awaits what is made of the CTA's tiles */
-    REDUCE_ALONE            /* the block's role */
-};
-
-/* Where these, and consumers, wait and arrive beside the engine's ring (struct warp_role). */
+/* Where the warp that describes tiles, and consumers, wait and arrive beside the engine's ring (struct warp_role). */
 constexpr struct warp_meeting reduce_consumer_at[2] = {
     {MBAR_SET(MBAR_WORK) | MBAR_SET(MBAR_SENT), MBAR_SET(MBAR_WORK_READ) | MBAR_SET(MBAR_STORED)},
     {MBAR_SET(MBAR_WORK) | MBAR_SET(MBAR_SENT_SECOND),

@@ -5,7 +5,7 @@
  * Of the CTA's last tile the consumers add what is here, a warp its 16 rows, as they have nothing else to do. */
 #pragma once
 
-#include "kernels/ops/gemm_reduce.cuh"
+#include "kernels/ops/gemm_reduce_source.cuh"
 
 /* Fragments of a row that are one rank's. */
 enum { SHARE_RUNS = 2 };
