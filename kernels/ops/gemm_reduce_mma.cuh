@@ -189,7 +189,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
     ENGINE_MEMBER struct engine_scales scales(uint32_t i, const struct mk_tile *,
                                               uint32_t row) const
     {
-        ptx_bar_sync(named_warpgroup(threadIdx.x / 128));
+        ptx_bar_sync(named_warpgroup(threadIdx.x / 128)); /* by TMA it may land before that */
         const struct mk_tile *tile = &work(i)->tile;
         return tiles::scales_from(launch, tile->a_slab * reduction()->shard_rows + tile->row + row,
                                   tile->col);

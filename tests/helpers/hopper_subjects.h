@@ -248,8 +248,10 @@ static inline int hopper_subject_fp8_gemm(struct hopper_subject_run *r, enum mk_
     struct mk_gemm_tile tile;
     c.problem.epilogue = 0;
     c.problem.fp8 = c.problem.b_transposed = 1;
-    if (mma)
+    if (mma) {
         hopper_ops_on_mma(&c);
+        c.problem.block_shared = r->seed & 1 ? 0 : EMULATED_BLOCK_SHARED; /* loads by TMA */
+    }
     if (op_gpu_tile(&c.problem, (uint32_t)r->seed % 2, &tile)) {
         c.problem.tuning.tile_m = tile.tile_m;
         c.problem.tuning.tile_n = tile.tile_n;
