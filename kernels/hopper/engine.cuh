@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/gemm_tiles.h"
+#include "core/plan.h"
 #include "kernels/cta.cuh"
 #include "kernels/hopper/gemm.cuh"
 #include "kernels/hopper/gemm_track.cuh"

@@ -7,7 +7,7 @@
 
 /* Starts the products of one stage: `blocks` x 64 rows of A with all columns of B. */
 template <class shape>
-PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t stage,
+PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::sums], uint32_t stage,
                                 uint32_t half, uint32_t accumulate, uint32_t first_row)
 {
     constexpr uint32_t block_bytes = 64 * 128;
@@ -85,7 +85,7 @@ template <class shape, bool tight> PTX_FN void gemm_fill_box(uint32_t box, const
  */
 template <class shape, bool tight>
 PTX_FN void gemm_store(const CUtensorMap *map_c, uint32_t columns,
-                       const float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
+                       const float (&sum)[shape::blocks][shape::sums], uint32_t shared,
                        uint32_t half, const struct engine_place *place, uint32_t *boxes)
 {
     uint32_t thread = threadIdx.x % 128;
@@ -143,8 +143,8 @@ PTX_FN void gemm_pass(const struct gemm_operands *op, tile_source *source, uint3
 /* Where each consumer has multiplied its part of K: the second gives its sums to the first, thread
  * by thread, and is told by the first's next call that they have been taken. i: tiles before. */
 template <class shape, class tile_source>
-PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
-                      uint32_t half, uint32_t i)
+PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::sums], uint32_t shared, uint32_t half,
+                      uint32_t i)
 {
     uint32_t at =
         shared + shape::c_offset + shape::c_boxes * shape::box_bytes + threadIdx.x % 128 * 16;
@@ -175,8 +175,8 @@ PTX_FN void gemm_join(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t s
  * other CTA's first, thread by thread, which has the same rows; by stores that complete bytes of a
  * barrier there, so that no fence is needed. i: tiles before. */
 template <class shape>
-PTX_FN void gemm_give(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
-                      uint32_t half, uint32_t rank, uint32_t i, uint64_t limit_ns)
+PTX_FN void gemm_give(float (&sum)[shape::blocks][shape::sums], uint32_t shared, uint32_t half,
+                      uint32_t rank, uint32_t i, uint64_t limit_ns)
 {
     const uint32_t at = shared + shape::c_offset + shape::c_boxes * shape::box_bytes +
                         threadIdx.x % 128 * 16,
@@ -219,7 +219,7 @@ template <class shape> PTX_FN void gemm_leave_rest(const struct gemm_operands *o
 /* Multiplies all of a tile's K: the sums are whole when it returns, and its stages given back. */
 template <class shape, class tile_source>
 PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
-                          struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                          struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                           const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t first_row)
 {
     const uint32_t stages_of_k = source->stages_of_k(op, tile),
@@ -250,10 +250,10 @@ PTX_FN void gemm_multiply(const struct gemm_operands *op, tile_source *source,
 /* The same by the loop for the layout that B has. Of two loops that begin with what the last tile
  * has left, ptxas lets no product run beside the next (C7515), hence the zeros. */
 template <class shape, class tile_source>
-PTX_FN void
-gemm_multiply_laid(const struct gemm_operands *op, tile_source *source, struct gemm_ring *ring,
-                   float (&sum)[shape::blocks][shape::tile_n / 2], const struct mk_tile *tile,
-                   uint32_t i, uint32_t half, uint32_t first_row)
+PTX_FN void gemm_multiply_laid(const struct gemm_operands *op, tile_source *source,
+                               struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
+                               const struct mk_tile *tile, uint32_t i, uint32_t half,
+                               uint32_t first_row)
 {
     if constexpr (shape::b_kn == ENGINE_B_EITHER) {
 #pragma unroll
@@ -270,16 +270,16 @@ gemm_multiply_laid(const struct gemm_operands *op, tile_source *source, struct g
 /* kernels/hopper/gemm_tree.cuh has it, which kernels of such sources include. */
 template <class shape, class tile_source>
 PTX_FN void gemm_sum_blocks(const struct gemm_operands *op, tile_source *source,
-                            struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                            struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                             const struct mk_tile *tile, uint32_t i, uint32_t half);
 
 /* kernels/hopper/gemm_promote.cuh has them, which kernels of e4m3 include. */
 template <class shape, class tile_source>
 PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
-                         struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                         struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                          const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank);
 template <class shape, class tile_source>
-PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::tile_n / 2],
+PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::sums],
                        const struct mk_tile *tile, uint32_t half, uint32_t rank);
 
 /* A consumer warpgroup. */
@@ -287,7 +287,7 @@ template <class shape, class tile_source>
 PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t half, uint32_t rank)
 {
-    float sum[shape::blocks][shape::tile_n / 2];
+    float sum[shape::blocks][shape::sums];
     struct gemm_ring ring = {shared, shape::barriers(shared), {}};
     struct mk_tile tile;
     uint32_t boxes = 0, i;

@@ -121,7 +121,7 @@ PTX_FN uint32_t gemm_later(uint32_t stages_of_k)
 /* What gemm_multiply does, with promotion after every 128 of K. */
 template <class shape, class tile_source>
 PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
-                         struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                         struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                          const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank)
 {
     constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS;
@@ -208,7 +208,7 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
 
 /* Scales of a tile's rows and columns, or of all, to the finished sums. */
 template <class shape, class tile_source>
-PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::tile_n / 2],
+PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::sums],
                        const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank)
 {
     const struct engine_scales s = source->scales(i, tile, rank * shape::tile_m);

@@ -33,7 +33,7 @@ template <class tile_source> PTX_FN uint32_t gemm_lane(uint32_t lane)
 /* The tile's stages from *k up to `end`, summed from zero: whole in `sum` when it returns, and the stages given back. */
 template <class shape, class tile_source>
 PTX_FN void gemm_sum_block(const struct gemm_operands *op, tile_source *source,
-                           struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                           struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                            const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t *k,
                            uint32_t end)
 {
@@ -155,7 +155,7 @@ constexpr uint32_t gemm_tree_shared_bytes()
  * less. */
 template <class shape, class tile_source>
 PTX_FN void gemm_sum_blocks(const struct gemm_operands *op, tile_source *source,
-                            struct gemm_ring *ring, float (&sum)[shape::blocks][shape::tile_n / 2],
+                            struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                             const struct mk_tile *tile, uint32_t i, uint32_t half)
 {
     constexpr int count = shape::tile_n / 2;

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "core/gemm_tiles.h"
+#include "core/plan.h"
 #include "kernels/cta.cuh"
 #include "kernels/hopper/tensormap.h"
 #include "kernels/mma/gemm.cuh"
