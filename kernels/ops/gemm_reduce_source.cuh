@@ -73,6 +73,8 @@ PTX_FN uint32_t reduce_readers_of(const typename op::plan *plan, const struct gp
 {
     if constexpr (op::cuts)
         return mk_pipeline_senders(&launch->split);
+    if constexpr (op::tree) /* nothing of it is kept, of which spilled registers would be made */
+        return reduce_readers(op::tiles(plan), MK_FRESH(launch));
     return reduce_readers(op::tiles(plan), launch);
 }
 

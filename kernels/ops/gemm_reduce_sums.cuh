@@ -24,6 +24,8 @@ template <class op, int sums> ENGINE_MEMBER bool reduce_source<op, sums>::has_ad
             return false; /* ... by `cut` */
     if (!w->terms[0].count && !w->terms[1].count)
         return false;
+    if constexpr (op::cuts)
+        cta.cta = ptx_opaque(blockIdx.x); /* not kept for a wait that fails */
     if (!ending)
         ending = gemm_rs_before(MK_FRESH(op::tiles(plan)), &cta, &w->tile);
     return true;
