@@ -186,7 +186,7 @@ __global__ void conform_e4m3(const uint32_t *in, uint32_t mode, uint32_t *out)
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         uint64_t b = describe(shared + 8192 + k * 32, 0, 1024, 1);
-        if (registers)
+        if constexpr (registers)
             wgmma_e4m3_registers(d, a[k], b, 1);
         else
             wgmma_e4m3(d, describe(shared + k * 32, 0, 1024, 1), b, 1);
