@@ -47,6 +47,8 @@ static const struct {
     {"gemm_launch_fp8.cuh", HOPPER_P_BARRIER, 1},
     /* it keeps ptxas from loading all at once; nothing is ordered by it */
     {"fragments.cuh", HOPPER_P_SYNCWARP, 1},
+    /* it keeps a compiler of PTX from parting lanes there; nothing is ordered by it */
+    {"gemm_promote.cuh", HOPPER_P_SYNCWARP, 1},
     /* a second one, and nothing was done to the registers between */
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
     /* behind a wait for all bulk stores, which is a proxy fence itself */

@@ -23,6 +23,9 @@ PTX_FN struct mma_lane_scales mma_scales_of(const tile_source *source, uint32_t 
                                             const struct mk_tile *tile, uint32_t row)
 {
     const struct engine_scales s = source->scales(i, tile, 0);
+    if constexpr (tile_source::gathers)
+        __syncwarp(); /* lanes part below: without it what the driver makes of PTX on an H200 read
+                       * addresses that are none */
     const uint32_t last = s.rows - 1, upper = row < last ? row : last,
                    lower = row + 8 < last ? row + 8 : last;
     if constexpr (tile_source::gathers)
