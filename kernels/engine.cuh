@@ -209,6 +209,18 @@ template <class operands, class view> struct engine_source {
     }
 };
 
+/* Calls `call` with an object of the shape for the layout that B has; op: an engine's. */
+template <class shape, class operands, class function>
+PTX_FN void engine_as_laid(const operands *op, const function &call)
+{
+    if constexpr (shape::b_kn != ENGINE_B_EITHER)
+        call(shape());
+    else if (op->b_kn)
+        call(typename shape::template laid<ENGINE_B_KN>());
+    else
+        call(typename shape::template laid<ENGINE_B_NK>());
+}
+
 /* Threads of a block whose tiles are those of such a source. (nvcc takes no member of a template
  * parameter for the bounds of a launch.) */
 template <class engine, class shape, class tile_source>

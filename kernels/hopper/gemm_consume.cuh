@@ -11,7 +11,7 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::sums], uint32
                                 uint32_t half, uint32_t accumulate, uint32_t first_row)
 {
     constexpr uint32_t block_bytes = 64 * 128;
-    static_assert(shape::b_kn != ENGINE_B_EITHER, "gemm_as_laid tells");
+    static_assert(shape::b_kn != ENGINE_B_EITHER, "engine_as_laid tells");
     constexpr uint32_t b_step = shape::b_kn ? 16 * 128 : 32;
     uint32_t part = shape::parts == 2 ? half : 0;
     uint64_t a = wgmma_descriptor(stage + part * shape::a_part_bytes + first_row * 128, 0);
@@ -262,7 +262,7 @@ PTX_FN void gemm_multiply_laid(const struct gemm_operands *op, tile_source *sour
             for (int j = 0; j < shape::tile_n / 2; j++)
                 sum[m][j] = 0;
     }
-    gemm_as_laid<shape>(op, [&](auto laid) {
+    engine_as_laid<shape>(op, [&](auto laid) {
         gemm_multiply<decltype(laid)>(op, source, ring, sum, tile, i, half, first_row);
     });
 }
@@ -303,7 +303,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
             continue;
         }
         if constexpr (tile_source::tree)
-            gemm_as_laid<shape>(op, [&](auto laid) {
+            engine_as_laid<shape>(op, [&](auto laid) {
                 gemm_sum_blocks<decltype(laid)>(op, source, &ring, sum, &tile, i, half);
             });
         else if constexpr (shape::half || shape::products == GEMM_E4M3_FAST)

@@ -168,18 +168,6 @@ PTX_FN uint32_t gemm_first_stage(const struct gemm_operands *op, uint32_t rank)
     return shape::splits ? rank * op->stages_of_k : 0;
 }
 
-/* Calls `call` with an object of the shape for the layout that B has. */
-template <class shape, class function>
-PTX_FN void gemm_as_laid(const struct gemm_operands *op, const function &call)
-{
-    if constexpr (shape::b_kn != ENGINE_B_EITHER)
-        call(shape());
-    else if (op->b_kn)
-        call(typename shape::template laid<ENGINE_B_KN>());
-    else
-        call(typename shape::template laid<ENGINE_B_NK>());
-}
-
 /* Elements of K: from a stage's first to the next stage's, and from a part's to the second part's. */
 template <class shape, class tile_source> struct gemm_steps {
     static constexpr bool halves = tile_source::tree && shape::parts == 2;

@@ -35,7 +35,7 @@ template <class shape> PTX_FN void mma_load_a(uint32_t (&a)[4], uint32_t at, int
 
 template <class shape> PTX_FN void mma_load_b(uint32_t (&b)[4], uint32_t at, int slice, int columns)
 {
-    static_assert(shape::b_kn != ENGINE_B_EITHER, "mma_as_laid tells");
+    static_assert(shape::b_kn != ENGINE_B_EITHER, "engine_as_laid tells");
     const uint32_t right = shape::right(columns);
     if (shape::b_kn)
         ptx_ldmatrix_x4_transposed(
@@ -219,7 +219,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
             mma_promote<shape>(sum, shared, &lane, &at, source, &tile, i, stages_of_k, op->limit_ns,
                                landed);
         else
-            mma_as_laid<shape>(op, [&](auto laid) {
+            engine_as_laid<shape>(op, [&](auto laid) {
                 typedef decltype(laid) as_laid;
                 if constexpr (tile_source::tree)
                     mma_sum_blocks<as_laid>(sum, source, shared, &lane, &at, stages_of_k,

@@ -181,7 +181,7 @@ PTX_FN void mma_produce(const struct mma_operands *op, tile_source *source, uint
                 mma_fill_a<shape, true>(a, &of_a, stage, &tile, first);
             else
                 mma_fill_a<shape, false>(a, &of_a, stage, &tile, first);
-            mma_as_laid<shape>(op, [&](auto laid) {
+            engine_as_laid<shape>(op, [&](auto laid) {
                 if (checked)
                     mma_fill_b<decltype(laid), true, two_runs>(b, &of_b, stage, &tile, second,
                                                                first, a->columns);

@@ -141,15 +141,3 @@ template <class shape, class tile_source> PTX_FN bool mma_bulk(const struct mma_
     return shape::row_bytes == 128 && !tile_source::gathers && PTX_HOPPER;
 #endif
 }
-
-/* Calls `call` with an object of the shape for the layout that B has. */
-template <class shape, class function>
-PTX_FN void mma_as_laid(const struct mma_operands *op, const function &call)
-{
-    if constexpr (shape::b_kn != ENGINE_B_EITHER)
-        call(shape());
-    else if (op->b_kn)
-        call(typename shape::template laid<ENGINE_B_KN>());
-    else
-        call(typename shape::template laid<ENGINE_B_NK>());
-}
