@@ -1,5 +1,6 @@
 #include "core/agree.h"
 #include "core/digest.h"
+#include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 
 struct ballot {
+    char verb[24]; /* ranks may have made different calls */
     uint64_t values[AGREE_FIELDS];
     int64_t result;
     char error[256];
@@ -21,6 +23,13 @@ static int agree_differs(const struct ballot *all, uint32_t world, const char *v
                          const struct agree_field *fields, uint32_t count, char *error, size_t size)
 {
     int refused = 0;
+    for (uint32_t r = 1; r < world; r++)
+        if (strncmp(all[r].verb, all[0].verb, sizeof all[r].verb - 1))
+            return mk_fail(
+                -EINVAL, error, size,
+                "rank %u %.23s where rank 0 %.23s: all ranks must make the same calls in "
+                "the same order",
+                r, all[r].verb, all[0].verb);
     for (uint32_t r = 0; r < world; r++)
         refused |= all[r].result != 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -68,6 +77,7 @@ int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
     for (uint32_t i = 0; i < count && i < AGREE_FIELDS; i++)
         mine->values[i] = fields[i].value;
     mine->result = result;
+    snprintf(mine->verb, sizeof mine->verb, "%s", verb);
     if (result)
         snprintf(mine->error, sizeof mine->error, "%s", error);
     int sent = bootstrap_allgather(b, mine, all, sizeof *all);

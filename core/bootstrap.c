@@ -32,12 +32,15 @@ int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config
     if (b) {
         b->peers = calloc(peers + 1, sizeof *b->peers);
         b->slots = calloc(peers + 1, sizeof *b->slots);
+        b->stands = calloc(config->world, sizeof *b->stands);
     }
-    if (!b || !b->peers || !b->slots || failure_case_open(&b->failure, config->world)) {
+    if (!b || !b->peers || !b->slots || !b->stands ||
+        failure_case_open(&b->failure, config->world)) {
         snprintf(error, size, "out of memory");
         if (b) {
             free(b->peers);
             free(b->slots);
+            free(b->stands);
         }
         free(b);
         return -ENOMEM;
@@ -100,6 +103,45 @@ int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure)
     return 1;
 }
 
+void bootstrap_stand(struct bootstrap *b, const void *stand, size_t bytes)
+{
+    pthread_mutex_lock(&b->lock);
+    if (b->rank == 0) {
+        void *copy = malloc(bytes);
+        if (copy)
+            bootstrap_take_stand(b, 0, memcpy(copy, stand, bytes), bytes);
+    } else if (b->peers[0].fd >= 0) {
+        peer_say(&b->peers[0], WIRE_STAND, 0, b->rank, stand, bytes);
+        bootstrap_wake(b);
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
+uint32_t bootstrap_stands(struct bootstrap *b)
+{
+    pthread_mutex_lock(&b->lock);
+    uint32_t news = b->stands_news;
+    b->stands_news = 0;
+    pthread_mutex_unlock(&b->lock);
+    return news;
+}
+
+void *bootstrap_stand_of(struct bootstrap *b, uint32_t rank, size_t *bytes)
+{
+    pthread_mutex_lock(&b->lock);
+    const struct bootstrap_slot *s = &b->stands[rank];
+    void *copy = s->payload ? malloc(s->bytes) : NULL;
+    if (copy)
+        memcpy(copy, s->payload, *bytes = s->bytes);
+    pthread_mutex_unlock(&b->lock);
+    return copy;
+}
+
+uint32_t bootstrap_meetings(struct bootstrap *b)
+{
+    return __atomic_load_n(&b->sequence, __ATOMIC_RELAXED);
+}
+
 /* Whether a peer may still need this rank's socket to deliver something. */
 static int bootstrap_owes(const struct bootstrap *b)
 {
@@ -147,6 +189,9 @@ void bootstrap_leave(struct bootstrap *b)
     }
     free(b->peers);
     free(b->slots);
+    for (uint32_t r = 0; r < b->world; r++)
+        free(b->stands[r].payload);
+    free(b->stands);
     failure_case_close(&b->failure);
     free(b);
 }

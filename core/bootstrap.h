@@ -75,5 +75,18 @@ int bootstrap_failure(struct bootstrap *b, struct mk_failure *failure);
  * same on every rank, and returns 1 with it in *failure. 0 where it has not failed. Any thread. */
 int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure);
 
+/* Says to rank 0 where this rank stands, in bytes that the caller understands (comm_watch.c); they
+ * take the place of those before. Any thread. */
+#define BOOTSTRAP_STAND_BYTES (64u << 10)
+void bootstrap_stand(struct bootstrap *b, const void *stand, size_t bytes);
+
+/* Rank 0: how many records have come since the last call; and a copy of a rank's last (malloc'd),
+ * NULL where there is none. Any thread. */
+uint32_t bootstrap_stands(struct bootstrap *b);
+void *bootstrap_stand_of(struct bootstrap *b, uint32_t rank, size_t *bytes);
+
+/* The collectives that this rank has begun. Any thread. */
+uint32_t bootstrap_meetings(struct bootstrap *b);
+
 /* Leaves in good order (others do not take it for a loss) and frees b. NULL is allowed. */
 void bootstrap_leave(struct bootstrap *b);

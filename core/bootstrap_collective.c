@@ -213,7 +213,7 @@ static int bootstrap_collective_allgather(struct bootstrap *b, enum wire_collect
         return bootstrap_failure(b, NULL) ? -EIO : 0;
     }
     pthread_mutex_lock(&b->lock);
-    uint32_t sequence = b->sequence++;
+    uint32_t sequence = __atomic_fetch_add(&b->sequence, 1, __ATOMIC_RELAXED);
     int result;
     if (b->rank == 0) {
         result = bootstrap_collective_allgather_root(b, kind, sequence, mine, all, bytes);
@@ -267,7 +267,7 @@ int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void *
     if (too_long)
         bytes = 0; /* the others would wait for this rank */
     pthread_mutex_lock(&b->lock);
-    uint32_t sequence = b->sequence++;
+    uint32_t sequence = __atomic_fetch_add(&b->sequence, 1, __ATOMIC_RELAXED);
     if (b->rank != 0) {
         result = bootstrap_collective_ask(b, WIRE_GATHER, sequence, mine, bytes);
         bootstrap_clear_slot(b, 0);
@@ -336,8 +336,7 @@ int bootstrap_clock(struct bootstrap *b, uint32_t samples, uint64_t *local, uint
 {
     int result = 0;
     pthread_mutex_lock(&b->lock);
-    uint32_t sequence = b->sequence;
-    b->sequence += 2;
+    uint32_t sequence = __atomic_fetch_add(&b->sequence, 2, __ATOMIC_RELAXED);
     if (b->rank == 0) {
         if (b->failed)
             result = bootstrap_collective_failed_result(b);

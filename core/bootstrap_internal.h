@@ -42,6 +42,9 @@ struct bootstrap {
     uint32_t sequence;            /* of the next collective */
     uint64_t pong_at, pong_value; /* pong_at 0: not here */
 
+    struct bootstrap_slot *stands; /* rank 0: by rank, what each has said last of where it stands */
+    uint32_t stands_news;          /* of them, since somebody looked */
+
     int failed; /* atomic; 1: the case has a record */
     struct failure_case failure;
     int final;
@@ -68,6 +71,9 @@ void bootstrap_record(struct bootstrap *b, const struct mk_failure *f);
 /* With the lock held: waits for `changed`, at most until `deadline`. ETIMEDOUT where that has
  * passed. */
 int bootstrap_wait(struct bootstrap *b, uint64_t deadline);
+
+/* With the lock held, on rank 0: takes over where a rank stands. */
+void bootstrap_take_stand(struct bootstrap *b, uint32_t rank, uint8_t *stand, uint64_t bytes);
 
 void bootstrap_clear_slot(struct bootstrap *b, uint32_t i);
 void bootstrap_wake(struct bootstrap *b);

@@ -85,6 +85,14 @@ void bootstrap_clear_slot(struct bootstrap *b, uint32_t i)
     memset(&b->slots[i], 0, sizeof b->slots[i]);
 }
 
+void bootstrap_take_stand(struct bootstrap *b, uint32_t rank, uint8_t *stand, uint64_t bytes)
+{
+    free(b->stands[rank].payload);
+    b->stands[rank].payload = stand;
+    b->stands[rank].bytes = bytes;
+    b->stands_news++;
+}
+
 /* The connection is over. A peer that said BYE may go; any other is lost. */
 static void bootstrap_watch_lose(struct bootstrap *b, uint32_t i, int error)
 {
@@ -174,6 +182,12 @@ static const char *bootstrap_watch_take_frame(struct bootstrap *b, uint32_t i)
             bootstrap_record(b, &f);
         else
             bootstrap_watch_take_decision(b, &f, final);
+        return NULL;
+    case WIRE_STAND:
+        if (b->rank != 0)
+            return "a frame in the wrong direction";
+        bootstrap_take_stand(b, h->from, p->in.payload, h->length);
+        p->in.payload = NULL;
         return NULL;
     case WIRE_BYE:
         bootstrap_watch_take_bye(b, i);

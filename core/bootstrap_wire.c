@@ -1,4 +1,5 @@
 #include "core/bootstrap_wire.h"
+#include "core/bootstrap.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -58,6 +59,7 @@ static const struct {
     [WIRE_PART] = {4, WIRE_MAX_BYTES},
     [WIRE_RESULT] = {0, WIRE_MAX_BYTES},
     [WIRE_PONG] = {8, 8},
+    [WIRE_STAND] = {1, BOOTSTRAP_STAND_BYTES},
     [WIRE_FAIL] = {WIRE_FAILURE_BYTES, WIRE_FAILURE_BYTES},
 };
 

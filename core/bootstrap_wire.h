@@ -11,7 +11,7 @@
 #include "core/failure.h"
 
 #define WIRE_MAGIC 0x424b4d1au /* 0x1a "MKB" */
-#define WIRE_VERSION 2u
+#define WIRE_VERSION 3u
 #define WIRE_HEADER_BYTES 24u
 #define WIRE_TOKEN_BYTES 64u
 #define WIRE_HELLO_BYTES (WIRE_TOKEN_BYTES + 8u)
@@ -29,6 +29,7 @@ enum wire_kind {
     WIRE_PONG,    /* 0 -> rank: ns */
     WIRE_FAIL,    /* both ways: a failure; from rank 0 it is the job's */
     WIRE_BYE,     /* both ways: leaves in good order */
+    WIRE_STAND,   /* rank -> 0: where it stands (bootstrap_stand) */
     WIRE_KINDS
 };
 

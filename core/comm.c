@@ -178,6 +178,7 @@ static int comm_open_parts(struct mk_comm *comm, const struct mk_exec_ops *exec,
     }
     /* From here any rank may be written to by any other. */
     result = bootstrap_barrier(comm->bootstrap);
+    result = result ? result : comm_watch_start(comm);
     if (result)
         return comm_give_up(comm, result);
     comm->stage = STAGE_OPEN;
@@ -266,9 +267,11 @@ void mk_comm_close(struct mk_comm *comm)
 {
     if (!comm)
         return;
+    comm_calls(comm, COMM_CALL_CLOSE, MK_OPS);
     if (comm->stage == STAGE_OPEN && !comm_failed(comm))
         /* peers may still read this heap; a failure ends the wait, and so do we */
         bootstrap_barrier(comm->bootstrap);
+    comm_watch_stop(comm);
     if (comm->stage >= STAGE_NET && comm->net)
         comm->net->close(comm);
     if (comm->stage >= STAGE_EXEC)

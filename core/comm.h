@@ -57,7 +57,7 @@ struct mk_comm {
     /* ns that times in tracks may be off, on this host's CLOCK_MONOTONIC; 0 on the host */
     uint64_t gpu_clock_residual;
     /* One word per grid CTA, in host memory, which the CTA keeps up to date and any thread may read
-     * while a launch hangs: epoch << 32 | mk_event_what of what it does now (low half 0: nothing).
+     * with plans_lock held: epoch << 32 | mk_event_what of what it does now (low half 0: nothing).
      * NULL where the executor keeps none. */
     uint64_t *progress;
     uint32_t progress_count;
@@ -70,6 +70,8 @@ struct mk_comm {
     int unrecorded; /* 1: launches leave no events, though there are tracks. Said between launches;
                      * a CUDA graph goes on as it was captured */
     void *trace_state; /* the tracer's, between mk_trace_begin and mk_trace_end; from malloc */
+    uint32_t calling;  /* atomic: a collective call that this rank is in (comm_calls) */
+    struct comm_watch *watch;  /* comm_watch.c; NULL: of one rank */
     struct mk_failure failure; /* this rank's own copy, once the job has failed */
     char error[512];
 };
@@ -103,6 +105,12 @@ struct mk_exec_ops {
     /* for what is on this stream; NULL: there are no streams, `wait` */
     int (*wait_stream)(struct mk_comm *comm, void *stream);
     void (*close)(struct mk_comm *comm);
+    /* By slot, a number for each plan that grows as launches of it end on this rank, alike on all
+     * ranks. comm_watch.c's thread calls; NULL, or not 0: not known */
+    int (*left)(struct mk_comm *comm, uint64_t left[COMM_MOST_PLANS]);
+    /* The job has failed: ends the waits of launches that run. comm_watch.c's thread calls; NULL:
+     * they see it themselves */
+    void (*end_waits)(struct mk_comm *comm);
     /* empties the tracks, when all launches have ended; NULL: it keeps none */
     int (*forget)(struct mk_comm *comm);
 };

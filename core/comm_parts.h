@@ -1,6 +1,7 @@
 /* Shared by the files of the communicator, beside comm.h. */
 #pragma once
 
+#include "core/agree.h"
 #include "core/comm.h"
 #include "core/sentence.h"
 
@@ -43,6 +44,37 @@ void spec_options(const struct mk_plan *plan, char *text, size_t size);
  * (`result`, with a sentence in comm->error): the others must not wait for it. */
 int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem,
                      int result);
+
+/* What of a problem must be alike on all ranks. Returns the number of fields, 4 below AGREE_FIELDS
+ * at most. */
+uint32_t comm_fields(const struct mk_comm *comm, const struct mk_problem *q,
+                     struct agree_field fields[AGREE_FIELDS]);
+
+/* The first of them that two problems differ in; NULL: none. */
+const char *comm_fields_difference(const struct mk_comm *comm, const struct mk_problem *a,
+                                   const struct mk_problem *b);
+
+/* Calls that wait for all ranks to make them. */
+enum comm_call {
+    COMM_CALL_NONE,
+    COMM_CALL_LAUNCH, /* its kernel waits: not for comm_calls */
+    COMM_CALL_PLAN,
+    COMM_CALL_DESTROY,
+    COMM_CALL_TRACE,
+    COMM_CALL_CLOSE,
+    COMM_CALLS
+};
+
+/* From now on this rank waits in such a call, about a plan of `op` (else MK_OPS), and its launches
+ * have ended; COMM_CALL_NONE: it does not any more. */
+static inline void comm_calls(struct mk_comm *comm, enum comm_call call, uint32_t op)
+{
+    __atomic_store_n(&comm->calling, (uint32_t)call | op << 8, __ATOMIC_RELEASE);
+}
+
+/* comm_watch.c: the communicator's thread. start: 0 or -errno with a sentence. */
+int comm_watch_start(struct mk_comm *comm);
+void comm_watch_stop(struct mk_comm *comm);
 
 /* Puts a sentence into comm->error; returns `error`. */
 #define comm_refuse(comm, code, ...) mk_fail(code, (comm)->error, sizeof(comm)->error, __VA_ARGS__)

@@ -134,6 +134,12 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
                   "ask for more (--capacity), or spread tokens over experts",
                   f->producer, f->wanted, FIELD(f->what), f->seen, f->epoch);
         break;
+    case MK_FAIL_ORDER:
+        mk_append(text, size,
+                  "rank %u %.*s where rank %u %.*s: all ranks must make the same calls in the same "
+                  "order",
+                  f->rank, FIELD(f->what), f->producer, FIELD(f->detail));
+        break;
     default:
         failure_say_rank(text, size, f);
         mk_append(text, size, " found an internal error");
@@ -296,8 +302,9 @@ int failure_merge(struct failure_case *c, const struct mk_failure *later)
     if (kept->kind == MK_FAIL_NONE) {
         *kept = *later;
         changed = later->kind != MK_FAIL_NONE;
-    } else if (kept->kind == MK_FAIL_TIMEOUT && later->kind == MK_FAIL_OVERFLOW) {
-        *kept = *later; /* which ends the launch, and with it everybody's waits */
+    } else if (kept->kind == MK_FAIL_TIMEOUT &&
+               (later->kind == MK_FAIL_OVERFLOW || later->kind == MK_FAIL_ORDER)) {
+        *kept = *later; /* why everybody waits */
         changed = 1;
     } else if (kept->kind == MK_FAIL_PEER_LOST && failure_is_wait(later)) {
         changed = failure_enrich(kept, later);

@@ -17,6 +17,8 @@ enum mk_failure_kind {
     /* `producer` has no room for `seen` of `what`, but for `wanted`; no `what`: of its own
      * tokens */
     MK_FAIL_OVERFLOW,
+    /* `rank` and `producer` call differently: `what` the one does, `detail` the other */
+    MK_FAIL_ORDER,
     MK_FAIL_KINDS
 };
 

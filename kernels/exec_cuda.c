@@ -25,6 +25,7 @@ enum { RING_CAPACITY = 1024, DEVICE_WORDS = 64, POSTED = COMM_MOST_PLANS * DEVIC
 enum { ENDING = POSTED + MK_MAX_RINGS };
 #define LONG_NS 3600000000000ull /* a timeout that is enough for anybody */
 #define LINGER_NS 2000000000ull  /* that a kernel may go on once the job has failed */
+#define LEFT_NS 100000000ull     /* for the counts of plans to come from the GPU */
 
 /* How an op gets onto the GPU. */
 #define DECLARE_HOST(name)
@@ -56,7 +57,9 @@ struct cuda_executor {
     struct streams streams;     /* of the launches that have not been waited for */
     cudaStream_t aside;         /* carries the word that ends waits past a running kernel */
     const struct mk_plan *last_plan;
-    int hangs; /* a kernel did not end when it had to */
+    int hangs;      /* a kernel did not end when it had to */
+    int number;     /* the GPU's, for threads that have not set it */
+    uint64_t *left; /* pinned: where exec_cuda_left copies to */
 };
 
 static int exec_cuda_refuse(struct mk_comm *comm, int result, const char *what)
@@ -110,12 +113,17 @@ static int exec_cuda_make_rings(struct mk_comm *comm)
 static int exec_cuda_make_state(struct mk_comm *comm, struct cuda_executor *x)
 {
     size_t words = (ENDING + 1) * sizeof *x->words;
-    void *report = NULL, *device = NULL;
+    void *report = NULL, *left = NULL, *device = NULL;
     if (cudaHostAlloc(&report, sizeof *x->report, cudaHostAllocPortable | cudaHostAllocMapped) !=
         cudaSuccess)
         return exec_cuda_refuse(comm, -ENOMEM, "no pinned memory for the GPU's reports");
     x->report = report;
     memset(x->report, 0, sizeof *x->report);
+    if (cudaHostAlloc(&left, COMM_MOST_PLANS * sizeof *x->left, cudaHostAllocPortable) !=
+            cudaSuccess ||
+        cudaGetDevice(&x->number) != cudaSuccess)
+        return exec_cuda_refuse(comm, -ENOMEM, "no pinned memory for the plans' counters");
+    x->left = left;
     if (cudaStreamCreateWithFlags(&x->aside, cudaStreamNonBlocking) != cudaSuccess)
         return exec_cuda_refuse(comm, -EIO, "no stream");
     if (cudaMalloc(&device, words) != cudaSuccess)
@@ -325,6 +333,41 @@ static void exec_cuda_end_waits(struct cuda_executor *x)
                     cudaMemcpyHostToDevice, x->aside);
 }
 
+/* A thread of the library's own: its GPU, and no call of it disturbs a capture of the program's. */
+static int exec_cuda_own_thread(const struct cuda_executor *x)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    return cudaSetDevice(x->number) != cudaSuccess ||
+           cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess;
+}
+
+/* Past the kernel that runs, by the copy engine. */
+static int exec_cuda_left(struct mk_comm *comm, uint64_t left[COMM_MOST_PLANS])
+{
+    struct cuda_executor *x = comm->exec_state;
+    uint64_t began = mk_now_ns();
+    if (exec_cuda_own_thread(x))
+        return -EIO;
+    for (uint32_t i = 0; i < comm->plan_count; i++)
+        if (comm->plans[i] &&
+            cudaMemcpyAsync(x->left + i, x->words + (size_t)i * DEVICE_WORDS, sizeof *x->left,
+                            cudaMemcpyDeviceToHost, x->aside) != cudaSuccess)
+            return -EIO;
+    while (!exec_cuda_stream_ended(x->aside)) {
+        if (mk_now_ns() - began > LEFT_NS)
+            return -ETIMEDOUT;
+        nanosleep(&(struct timespec){0, 50000}, NULL);
+    }
+    memcpy(left, x->left, comm->plan_count * sizeof *left);
+    return 0;
+}
+
+static void exec_cuda_end_waits_aside(struct mk_comm *comm)
+{
+    if (!exec_cuda_own_thread(comm->exec_state))
+        exec_cuda_end_waits(comm->exec_state);
+}
+
 /* At the end of a job that has failed, whose launches nobody may have waited for: whether one does
  * not end. */
 static int exec_cuda_hangs(struct cuda_executor *x)
@@ -422,6 +465,7 @@ static void exec_cuda_close(struct mk_comm *comm)
     comm->progress_count = 0;
     cudaFree(x->words);
     cudaFreeHost(x->report);
+    cudaFreeHost(x->left);
     free(x);
     comm->exec_state = NULL;
 }
@@ -440,5 +484,7 @@ const struct mk_exec_ops exec_cuda = {
     .wait = exec_cuda_wait,
     .wait_stream = exec_cuda_wait_stream,
     .close = exec_cuda_close,
+    .left = exec_cuda_left,
+    .end_waits = exec_cuda_end_waits_aside,
     .forget = exec_cuda_forget,
 };

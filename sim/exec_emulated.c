@@ -264,7 +264,7 @@ static int exec_emulated_plan(struct mk_comm *comm, struct mk_plan *plan)
 static int exec_emulated_unplan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct emulated_executor *x = comm->exec_state;
-    x->queue.epochs[plan->slot] = 0;
+    launch_queue_unplan(&x->queue, plan);
     memset(x->words + plan->slot * PLAN_WORDS, 0, PLAN_WORDS * sizeof *x->words);
     host_heap_clear(comm, plan);
     return 0;
@@ -305,6 +305,7 @@ const struct mk_exec_ops exec_emulated = {
     .unplan = exec_emulated_unplan,
     .launch = launch_queue_launch,
     .wait = launch_queue_end,
+    .left = launch_queue_left,
     .close = exec_emulated_close,
     .forget = exec_emulated_empty_tracks,
 };

@@ -161,10 +161,13 @@ static int exec_host_grow(struct host_executor *h, uint32_t count)
     if (!ctas)
         return -ENOMEM;
     h->rank.ctas = ctas;
+    pthread_mutex_lock(&comm->plans_lock); /* other threads read these words under it */
     uint64_t *progress = realloc(comm->progress, count * sizeof *progress);
+    if (progress)
+        h->rank.progress = comm->progress = progress;
+    pthread_mutex_unlock(&comm->plans_lock);
     if (!progress)
         return -ENOMEM;
-    h->rank.progress = comm->progress = progress;
     struct mk_track *tracks = realloc(comm->tracks, count * sizeof *tracks);
     if (!tracks)
         return -ENOMEM;
@@ -215,7 +218,7 @@ static int exec_host_unplan(struct mk_comm *comm, struct mk_plan *plan)
     struct host_executor *h = comm->exec_state;
     compute_destroy(h->computes[plan->slot]);
     h->computes[plan->slot] = NULL;
-    h->queue.epochs[plan->slot] = 0;
+    launch_queue_unplan(&h->queue, plan);
     host_heap_clear(comm, plan);
     return 0;
 }
@@ -262,6 +265,7 @@ const struct mk_exec_ops exec_host = {
     .unplan = exec_host_unplan,
     .launch = launch_queue_launch,
     .wait = launch_queue_end,
+    .left = launch_queue_left,
     .close = exec_host_close,
     .forget = exec_host_forget,
 };

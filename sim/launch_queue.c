@@ -47,6 +47,7 @@ static void *launch_queue_main(void *argument)
         pthread_mutex_unlock(&q->lock);
         if (!comm_failed(q->comm))
             q->run(q->comm, &launch);
+        __atomic_fetch_add(&q->left[launch.plan->slot], 1, __ATOMIC_RELEASE);
         pthread_mutex_lock(&q->lock);
         q->tail++;
         pthread_cond_broadcast(&q->done);
@@ -124,6 +125,20 @@ int launch_queue_launch(struct mk_comm *comm, struct mk_plan *plan, enum mk_half
     pthread_cond_signal(&q->asked);
     pthread_mutex_unlock(&q->lock);
     return result;
+}
+
+int launch_queue_left(struct mk_comm *comm, uint64_t left[COMM_MOST_PLANS])
+{
+    const struct launch_queue *q = comm->exec_state;
+    for (uint32_t i = 0; i < comm->plan_count; i++)
+        left[i] = __atomic_load_n(&q->left[i], __ATOMIC_ACQUIRE);
+    return 0;
+}
+
+void launch_queue_unplan(struct launch_queue *q, const struct mk_plan *plan)
+{
+    q->epochs[plan->slot] = 0;
+    __atomic_store_n(&q->left[plan->slot], 0, __ATOMIC_RELEASE);
 }
 
 int launch_queue_wait(struct launch_queue *q)

@@ -33,6 +33,7 @@ struct launch_queue {
     struct launch launches[LAUNCH_QUEUE];
     uint64_t head, tail;              /* asked for, done */
     uint64_t epochs[COMM_MOST_PLANS]; /* by slot: of the last launch asked for */
+    uint64_t left[COMM_MOST_PLANS];   /* by slot, atomic: launches and halves that have ended */
 };
 
 /* Makes `bytes` of state, zeroed, for comm->exec_state, with its locks, which launch_queue_stop
@@ -47,6 +48,10 @@ int launch_queue_start(struct launch_queue *q);
 int launch_queue_launch(struct mk_comm *comm, struct mk_plan *plan, enum mk_half half,
                         void *const arguments[MK_SPACES - 1], void *stream);
 int launch_queue_end(struct mk_comm *comm);
+
+/* struct mk_exec_ops' left; and what its unplan does to a plan's counts. */
+int launch_queue_left(struct mk_comm *comm, uint64_t left[COMM_MOST_PLANS]);
+void launch_queue_unplan(struct launch_queue *q, const struct mk_plan *plan);
 
 /* Blocks until all launches are done. 0 or -ETIMEDOUT. */
 int launch_queue_wait(struct launch_queue *q);

@@ -427,7 +427,7 @@ static void another_version_is_told_so(void **state)
     job_start(&j, 1, &c, visit, &v);
     job_start(&j, 0, &root, join, NULL);
     job_finish(&j);
-    ended(&j, 0, -EPROTO, "speaks version 99 of the bootstrap, rank 0 version 2");
+    ended(&j, 0, -EPROTO, "speaks version 99 of the bootstrap, rank 0 version 3");
     ended(&j, 1, -EPROTO, "speaks version 99");
 }
 

@@ -292,19 +292,12 @@ static void test_plans(void **state)
     all_end_well("plans", 1, 3, 30);
 }
 
-/* Nodes of this host, joined by softnic, which must have been built. */
 static void skip_without_softnic(void)
 {
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
-    path[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash)
-        snprintf(slash, 32, "/../libsoftnic.so");
-    if (access(path, R_OK)) {
-        print_message("no libsoftnic.so beside the tests\n");
-        skip();
-    }
+    if (ranks_have_softnic())
+        return;
+    print_message("no libsoftnic.so beside the tests\n");
+    skip();
 }
 
 static void test_nodes(void **state)

@@ -166,6 +166,7 @@ static void live_publish_look(struct live *l)
     struct live_header *h = l->header;
     struct live_word *words = (struct live_word *)(void *)(h + 1);
     uint64_t now = live_now();
+    pthread_mutex_lock(&l->comm->plans_lock); /* the words may move */
     for (uint32_t i = 0; i < h->ctas; i++) {
         uint64_t word = __atomic_load_n(&l->comm->progress[i], __ATOMIC_RELAXED);
         if (word == words[i].word)
@@ -173,6 +174,7 @@ static void live_publish_look(struct live *l)
         __atomic_store_n(&words[i].since, now, __ATOMIC_RELAXED);
         __atomic_store_n(&words[i].word, word, __ATOMIC_RELAXED);
     }
+    pthread_mutex_unlock(&l->comm->plans_lock);
     __atomic_store_n(&h->beat, now, __ATOMIC_RELEASE);
 }
 

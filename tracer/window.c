@@ -31,7 +31,9 @@ int mk_trace_begin(struct mk_comm *comm)
     if (!before)
         return comm_refuse(comm, -ENOMEM, "no memory for the trace's clock samples");
     before->count = 0;
+    comm_calls(comm, COMM_CALL_TRACE, MK_OPS);
     result = trace_sample_clock(comm, before, SAMPLES_BEFORE);
+    comm_calls(comm, COMM_CALL_NONE, MK_OPS);
     if (result)
         return window_failed(comm, result);
     comm->messages.count = comm->messages.dropped = 0; /* the proxy is idle */
@@ -48,7 +50,9 @@ int trace_window_end(struct mk_comm *comm, const struct trace_run *told, const c
     if (result)
         return result;
     run.host_clock = comm->trace_state;
+    comm_calls(comm, COMM_CALL_TRACE, MK_OPS);
     result = trace_collect(comm, &run, path, error, sizeof error);
+    comm_calls(comm, COMM_CALL_NONE, MK_OPS);
     free(comm->trace_state);
     comm->trace_state = NULL;
     if (result && *error && !comm_failed(comm))

@@ -57,6 +57,19 @@ static void ranks_exec(const char *scene, uint32_t rank, uint32_t nodes, uint32_
     _exit(127);
 }
 
+/* Whether nodes of this host can be joined: by softnic, which lies beside the tests where it was
+ * built. */
+__attribute__((unused)) static int ranks_have_softnic(void)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
+    path[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash)
+        snprintf(slash, 32, "/../libsoftnic.so");
+    return !access(path, R_OK);
+}
+
 /* Runs all ranks of `scene`; statuses as of waitpid, in rank order. Ranks still there after
  * `seconds` are killed. Returns the seconds that the slowest took. */
 static double ranks_run(const char *scene, uint32_t nodes, uint32_t gpus, double seconds,
