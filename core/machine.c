@@ -3,7 +3,6 @@
 #include "core/sentence.h"
 
 #include <errno.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,18 +52,31 @@ static const struct {
              {"W", UNIT_POWER, 1},    {"pJ", UNIT_ENERGY, 1},   {"TF/s", UNIT_FLOP, 1e3},
              {"MB", UNIT_BYTES, 1e6}, {"", UNIT_NONE, 1}};
 
+/* What a number of each unit may be besides 0, which means that there is none: 1 kB/s to 10 PB/s, a
+ * second at most. Times that follow from such numbers fit a simulation's 64 bits of ns. */
+static const struct {
+    double least, most;
+} ranges[] = {[UNIT_TIME] = {0, 1e9},    [UNIT_RATE] = {1e-6, 1e7}, [UNIT_CLOCK] = {0, 1e6},
+              [UNIT_POWER] = {0, 1e6},   [UNIT_ENERGY] = {0, 1e9},  [UNIT_BYTES] = {0, 1e12},
+              [UNIT_FLOP] = {1e-6, 1e9}, [UNIT_NONE] = {1e-9, 1e9}};
+
 struct field {
     const char *name;
     enum unit unit;
     size_t offset;
+    int needed; /* not 0 */
 };
 
+#define NEEDED(name, unit)                                                                         \
+    {                                                                                              \
+#name, unit, offsetof(struct mk_machine, name), 1                                          \
+    }
 #define FIELD(name, unit)                                                                          \
     {                                                                                              \
-#name, unit, offsetof(struct mk_machine, name)                                             \
+#name, unit, offsetof(struct mk_machine, name), 0                                          \
     }
 static const struct field fields[] = {
-    FIELD(sms, UNIT_NONE),           FIELD(clock, UNIT_CLOCK),
+    NEEDED(sms, UNIT_NONE),          FIELD(clock, UNIT_CLOCK),
     FIELD(clock_low, UNIT_CLOCK),    FIELD(hbm_rate, UNIT_RATE),
     FIELD(launch, UNIT_TIME),        FIELD(flag, UNIT_TIME),
     FIELD(flag_own, UNIT_TIME),      FIELD(settle, UNIT_TIME),
@@ -82,8 +94,8 @@ static const struct field fields[] = {
     FIELD(watts_idle, UNIT_POWER),   FIELD(joule_flop, UNIT_ENERGY),
     FIELD(joule_byte, UNIT_ENERGY),  FIELD(joule_hbm, UNIT_ENERGY),
     FIELD(joule_link, UNIT_ENERGY),  FIELD(heat, UNIT_TIME),
-    FIELD(heat_rested, UNIT_TIME),   FIELD(nvlink_out, UNIT_RATE),
-    FIELD(nvlink_in, UNIT_RATE),     FIELD(nic_rate, UNIT_RATE),
+    FIELD(heat_rested, UNIT_TIME),   NEEDED(nvlink_out, UNIT_RATE),
+    NEEDED(nvlink_in, UNIT_RATE),    FIELD(nic_rate, UNIT_RATE),
     FIELD(nic_latency, UNIT_TIME),   FIELD(nic_message, UNIT_TIME),
     FIELD(nic_flag, UNIT_TIME),      FIELD(command, UNIT_TIME),
     FIELD(proxy_command, UNIT_TIME), FIELD(proxy_completion, UNIT_TIME),
@@ -97,24 +109,25 @@ static const struct field fields[] = {
     FIELD(nvlink_joint, UNIT_NONE),
 };
 #undef FIELD
+#undef NEEDED
 enum { FIELDS = sizeof fields / sizeof *fields };
 
 static const char *const mover_names[MACHINE_MOVERS] = {"warp", "tma", "block"};
 
 static const struct field mover_fields[] = {
-    {"start", UNIT_TIME, offsetof(struct machine_rate, start)},
-    {"own", UNIT_RATE, offsetof(struct machine_rate, own)},
-    {"peer", UNIT_RATE, offsetof(struct machine_rate, peer)},
-    {"add", UNIT_RATE, offsetof(struct machine_rate, add)},
-    {"room", UNIT_RATE, offsetof(struct machine_rate, room)},
-    {"add_room", UNIT_RATE, offsetof(struct machine_rate, add_room)},
+    {"start", UNIT_TIME, offsetof(struct machine_rate, start), 0},
+    {"own", UNIT_RATE, offsetof(struct machine_rate, own), 0},
+    {"peer", UNIT_RATE, offsetof(struct machine_rate, peer), 0},
+    {"add", UNIT_RATE, offsetof(struct machine_rate, add), 0},
+    {"room", UNIT_RATE, offsetof(struct machine_rate, room), 0},
+    {"add_room", UNIT_RATE, offsetof(struct machine_rate, add_room), 0},
 };
 enum { MOVER_FIELDS = sizeof mover_fields / sizeof *mover_fields };
 
 static const struct field tile_fields[] = {
-    {"begin", UNIT_TIME, offsetof(struct machine_tile, begin)},
-    {"stage", UNIT_TIME, offsetof(struct machine_tile, stage)},
-    {"end", UNIT_TIME, offsetof(struct machine_tile, end)},
+    {"begin", UNIT_TIME, offsetof(struct machine_tile, begin), 0},
+    {"stage", UNIT_TIME, offsetof(struct machine_tile, stage), 0},
+    {"end", UNIT_TIME, offsetof(struct machine_tile, end), 0},
 };
 enum { TILE_FIELDS = sizeof tile_fields / sizeof *tile_fields };
 
@@ -218,7 +231,8 @@ static const char *machine_set_number(struct mk_machine *m, const char *name, do
             if (units[u].unit != f->unit || strcmp(units[u].name, unit))
                 continue;
             value *= units[u].factor;
-            if (!isfinite(value) || value < 0 || value > 1e12)
+            if (!(value >= ranges[f->unit].least && value <= ranges[f->unit].most) &&
+                (value != 0 || f->needed))
                 return "the value is out of range";
             *number = value;
             return NULL;

@@ -1,4 +1,5 @@
 /* Tuned plans: the files that they lie in. */
+#include "core/file_lock.h"
 #include "core/tuning.h"
 #include "core/ops/op.h"
 
@@ -7,14 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MOST_BYTES (1u << 20)
 #define LOCK_MS 10000
-#define LOCK_STEP_MS 5
 
 /* core/tuning.plans, with a 0 behind it. */
 extern const char tuning_shipped[];
@@ -148,29 +146,6 @@ void tuning_make_folders(const char *path)
     }
 }
 
-/* Held while the file is read and written anew, so that of two `tune` at once neither loses the
- * other's lines. It has a file of its own, as the plans' is replaced; its holder removes it, so a
- * lock counts only while its name still leads to it. Where the file system knows no locks there is
- * none. 0 or -errno; -ETIMEDOUT where another has held it for LOCK_MS. */
-static int tuning_file_take_lock(const char *name, int *out)
-{
-    struct stat held, named;
-    for (int left = LOCK_MS; left > 0; left -= LOCK_STEP_MS) {
-        int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (fd < 0)
-            return -errno;
-        int error = flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
-        *out = fd;
-        if ((error && error != EWOULDBLOCK) ||
-            (!error && !fstat(fd, &held) && !stat(name, &named) && held.st_ino == named.st_ino &&
-             held.st_dev == named.st_dev))
-            return 0;
-        close(fd);
-        nanosleep(&(struct timespec){0, LOCK_STEP_MS * 1000000l}, NULL);
-    }
-    return -ETIMEDOUT;
-}
-
 /* A new file beside `path`: a file or link that another process put there is not written to. */
 static int tuning_file_make_beside(const char *path, FILE **out)
 {
@@ -210,12 +185,11 @@ static int tuning_file_replace_file(const char *path, const char *old,
 
 int tuning_store(const char *path, const struct tuning_entry *entry, char *error, size_t size)
 {
-    char *text = NULL, lock[1100];
-    int held = -1;
+    char *text = NULL;
+    int held;
     error[0] = '\0';
     tuning_make_folders(path);
-    snprintf(lock, sizeof lock, "%s.lock", path);
-    int result = tuning_file_take_lock(lock, &held);
+    int result = mk_file_lock(&held, path, LOCK_MS); /* of two `tune` neither loses lines */
     result = result ? result : tuning_file_read_file(path, &text);
     if (result == -ENOENT && held >= 0) {
         text = strdup("# Tuned plans of mkernel: `mkernel tune` writes them, the plan reads its "
@@ -226,13 +200,10 @@ int tuning_store(const char *path, const struct tuning_entry *entry, char *error
     result = result ? result : tuning_file_replace_file(path, text, entry, error, size);
     if (result && !error[0])
         snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path,
-                 result == -ETIMEDOUT && held < 0
+                 result == -EBUSY && held < 0
                      ? "another `mkernel tune` has been writing to it for 10 s"
                      : strerror(-result));
-    if (held >= 0) {
-        unlink(lock);
-        close(held);
-    }
+    mk_file_unlock(held, path);
     free(text);
     return result;
 }

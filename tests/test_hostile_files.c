@@ -224,19 +224,19 @@ static void a_schema_runs_nothing(void **state)
         const char *sql, *words;
     } traces[] =
         {
-            {"DROP TABLE rank; CREATE VIEW rank" ENDLESS, "a view in a table's place"},
-            {"DROP TABLE rank; CREATE VIEW \"RANK\"" ENDLESS, "a view in a table's place"},
-            {"DROP TABLE \"drop\"; CREATE VIEW \"drop\"" ENDLESS, "a view in a table's place"},
+            {"DROP TABLE rank; CREATE VIEW rank" ENDLESS, "is damaged"},
+            {"DROP TABLE rank; CREATE VIEW \"RANK\"" ENDLESS, "is damaged"},
+            {"DROP TABLE \"drop\"; CREATE VIEW \"drop\"" ENDLESS, "is damaged"},
             {"ALTER TABLE run ADD COLUMN slow AS (hex(zeroblob(500000000)) LIKE '%a%a%a%b')",
              "a computed column"},
             {"CREATE INDEX slow ON rank (hex(node))", "an index of an expression"},
-            {"CREATE VIRTUAL TABLE slow USING fts5(x)", "a virtual table"},
+            /* SQLite reads this text; a reader that looks for words in it does not find them */
+            {"DROP TABLE rank; PRAGMA writable_schema = 1; INSERT INTO sqlite_master VALUES "
+             "('table', 'rank', 'rank', 0, 'CREATE /**/ VIRTUAL TABLE rank USING fts5(id)')",
+             "is damaged"},
         },
       results[] = {
-          {"DROP TABLE point; CREATE VIEW point" ENDLESS, "a view in a table's place"},
-          {"CREATE VIEW endless" ENDLESS "CREATE TRIGGER t AFTER INSERT ON sweep BEGIN INSERT INTO "
-           "point SELECT NULL, count(*) FROM endless; END",
-           "a trigger"},
+          {"DROP TABLE point; CREATE VIEW point" ENDLESS, "is damaged"},
       };
     for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
         RUN("trace", "summary", changed("trace.db", traces[i].sql));
@@ -251,6 +251,21 @@ static void a_schema_runs_nothing(void **state)
         RUN("sweep", "sweep.yaml", "--out", "changed.db");
         is_refused(results[i].words);
     }
+}
+
+static void a_trigger_does_not_run(void **state)
+{
+    FILE *sweep = fopen("one.yaml", "w");
+    fputs("name: s\nset: {exec: sim, gpus: 2}\nvary:\n  op: [ag_gemm]\n", sweep);
+    fclose(sweep);
+    RUN("sweep", "one.yaml", "--out", "one.db");
+    assert_int_equal(r.status, 0);
+    RUN("sweep", "one.yaml", "--repeats", "2", "--out",
+        changed("one.db", "CREATE VIEW endless" ENDLESS
+                          "CREATE TRIGGER t AFTER INSERT ON sweep BEGIN INSERT INTO point SELECT "
+                          "NULL, count(*) FROM endless; END"));
+    if (r.status || r.seconds > 10)
+        fail_msg("status %d after %.1f s: %s", r.status, r.seconds, r.err_text);
 }
 
 /* Whatever else a file makes of mkernel's queries, they have an allowance of steps; a person's own
@@ -317,8 +332,11 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trace_is_shown_and_drawn), cmocka_unit_test(results_are_shown_and_drawn),
-        cmocka_unit_test(a_schema_runs_nothing),      cmocka_unit_test(queries_end),
+        cmocka_unit_test(a_trace_is_shown_and_drawn),
+        cmocka_unit_test(results_are_shown_and_drawn),
+        cmocka_unit_test(a_schema_runs_nothing),
+        cmocka_unit_test(a_trigger_does_not_run),
+        cmocka_unit_test(queries_end),
         cmocka_unit_test(a_path_is_no_command),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

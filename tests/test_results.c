@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
 
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
@@ -472,6 +474,43 @@ static void tables_for_programs_have_a_row_a_point(void **state)
     works(0);
 }
 
+static int flock_error;
+
+/* In place of libc's: the file system of a home may know no locks. */
+int flock(int fd, int operation)
+{
+    if (!flock_error)
+        return (int)syscall(SYS_flock, fd, operation);
+    errno = flock_error;
+    return -1;
+}
+
+/* Of two that write one is told so; a lock that cannot be had is none; and the file itself is not
+ * locked, which on NFS would shut SQLite out. */
+static void a_file_has_one_writer(void **state)
+{
+    struct results_hold first, second;
+    char path[128], error[512];
+    snprintf(path, sizeof path, "%s/held.db", folder);
+    sqlite3 *db;
+    flock_error = ENOLCK;
+    assert_int_equal(results_hold(&first, path, error, sizeof error), -ENOLCK);
+    assert_non_null(strstr(error, "No locks available"));
+    flock_error = 0;
+    assert_int_equal(results_hold(&first, path, error, sizeof error), 0);
+    assert_int_equal(results_create(&db, path, error, sizeof error), 0);
+    sqlite3_close(db);
+    int fd = open(path, O_RDWR);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    close(fd);
+    assert_int_equal(results_hold(&second, path, error, sizeof error), -EBUSY);
+    results_release(&first);
+    assert_int_equal(results_hold(&second, path, error, sizeof error), 0);
+    results_release(&second);
+    strcat(path, ".lock");
+    assert_int_equal(access(path, F_OK), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +524,7 @@ int main(void)
         cmocka_unit_test(a_heat_map_may_have_holes),
         cmocka_unit_test(what_cannot_be_drawn_is_one_sentence),
         cmocka_unit_test(tables_for_programs_have_a_row_a_point),
+        cmocka_unit_test(a_file_has_one_writer),
     };
     return cmocka_run_group_tests(tests, make_both, folder_remove);
 }

@@ -21,10 +21,9 @@ static char database[64];
 
 static int64_t ask(const char *sql)
 {
-    char error[512];
-    sqlite3 *db;
-    if (results_open(&db, database, error, sizeof error))
-        return -1;
+    sqlite3 *db; /* as a user's SQLite opens it, with the file's views */
+    sqlite3_open_v2(database, &db, SQLITE_OPEN_READONLY, NULL);
+    sqlite3_busy_timeout(db, 5000);
     int64_t value = query_integer(db, -1, sql, "");
     sqlite3_close(db);
     return value;

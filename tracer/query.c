@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include "tracer/bound.h"
+
 static void query_bind(sqlite3_stmt *q, const char *types, va_list args)
 {
     for (int i = 1; *types; types++, i++) {
@@ -49,10 +51,18 @@ void query_end(sqlite3_stmt **q)
     sqlite3_finalize(*q);
 }
 
-static void query_column(sqlite3_stmt *q, int i, char type, void *out)
+/* 0: the number is none that a file of mkernel has. */
+static int query_column(sqlite3_stmt *q, int i, char type, void *out)
 {
     const int none = sqlite3_column_type(q, i) == SQLITE_NULL;
-    const char *text;
+    if (type == 't') {
+        const char *text =
+            (const char *)sqlite3_column_text(q, i); /* NULL in a damaged file, too */
+        *(const char **)out = text ? text : "";
+        return 1;
+    }
+    if (!bound_takes(q, i, type == 'n' ? INT32_MAX : BOUND_NUMBER))
+        return 0;
     switch (type) {
     case 'i':
         *(long long *)out = sqlite3_column_int64(q, i);
@@ -63,13 +73,10 @@ static void query_column(sqlite3_stmt *q, int i, char type, void *out)
     case 'n':
         *(int *)out = sqlite3_column_int(q, i);
         break;
-    case 'd':
-        *(double *)out = none ? NAN : sqlite3_column_double(q, i);
-        break;
     default:
-        text = (const char *)sqlite3_column_text(q, i); /* NULL in a damaged file, too */
-        *(const char **)out = text ? text : "";
+        *(double *)out = none ? NAN : sqlite3_column_double(q, i);
     }
+    return 1;
 }
 
 int query_row(sqlite3_stmt *q, const char *types, ...)
@@ -77,12 +84,13 @@ int query_row(sqlite3_stmt *q, const char *types, ...)
     va_list args;
     if (sqlite3_step(q) != SQLITE_ROW)
         return 0;
+    int taken = 1;
     va_start(args, types);
-    for (int i = 0; types[i]; i++)
+    for (int i = 0; types[i] && taken; i++)
         if (types[i] != '-')
-            query_column(q, i, types[i], va_arg(args, void *));
+            taken = query_column(q, i, types[i], va_arg(args, void *));
     va_end(args);
-    return 1;
+    return taken;
 }
 
 int64_t query_integer(sqlite3 *db, int64_t missing, const char *sql, const char *types, ...)

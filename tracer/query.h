@@ -17,7 +17,8 @@ void query_again(sqlite3_stmt *q, const char *types, ...);
 
 /* Reads the columns of the next row into the arguments, by letters: i long long * (NULL is 0), o
  * the same (NULL is QUERY_NONE), n int *, d double * (NULL is NaN), t const char ** (NULL is "";
- * valid until the next row), - skips one. 0: there is no further row, or it cannot be read. */
+ * valid until the next row), - skips one. A number is checked (bound_takes): an int for its type.
+ * 0: there is no further row, or it cannot be read. */
 #define QUERY_NONE INT64_MIN
 int query_row(sqlite3_stmt *q, const char *types, ...);
 

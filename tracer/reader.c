@@ -66,19 +66,57 @@ static int reader_check_file(const char *path, char *error, size_t size)
     return 0;
 }
 
-/* One integer of a query; -1 where the query fails or has no row. */
-static int64_t reader_one_integer(sqlite3 *db, const char *sql)
-{
-    QUERY q = NULL;
-    int64_t value = -1;
-    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) == SQLITE_OK && sqlite3_step(q) == SQLITE_ROW)
-        value = sqlite3_column_int64(q, 0);
-    return value;
-}
+static const char *const reader_large[] = {"event", "edge",    "level",        "overlap_level",
+                                           "flow",  "message", "clock_sample", NULL};
+
+static const struct bound_range reader_ranges[] = {
+    {"run.nodes", 1, MK_MAX_RANKS},
+    {"run.gpus", 1, MK_MAX_RANKS},
+    {"run.seed", INT64_MIN, INT64_MAX},
+    {"run.duration_ns", 0, BOUND_NUMBER},
+    {"rank.id", 0, MK_MAX_RANKS - 1},
+    {"node", 0, MK_MAX_RANKS - 1},
+    {"local", 0, MK_MAX_RANKS - 1},
+    {"flag.rank", -1, MK_MAX_RANKS - 1},
+    {"rank", 0, MK_MAX_RANKS - 1},
+    {"source", 0, MK_MAX_RANKS - 1},
+    {"destination", 0, MK_MAX_RANKS - 1},
+    {"role.id", 0, MK_ROLES - 1},
+    {"role", 0, MK_ROLES - 1},
+    {"cta", 0, INT32_MAX},
+    {"warp", 0, INT32_MAX},
+    {"track.id", 1, INT32_MAX},
+    {"track", 1, INT32_MAX},
+    {"leaves", 0, INT32_MAX},
+    {"tracks", 0, INT32_MAX},
+    {"level", 0, 63},
+    {"zoom.ns", 1, 1ll << 50},
+    {"buckets", 0, 1ll << 50},
+    {"events", 0, BOUND_NUMBER},
+    {"messages", 0, BOUND_NUMBER},
+    {"dropped", 0, BOUND_NUMBER},
+    {"longest_ns", 0, BOUND_NUMBER},
+    {"peak_bytes", 0, BOUND_NUMBER},
+    {"plan.id", 0, UINT32_MAX},
+    {"m", 0, UINT32_MAX},
+    {"n", 0, UINT32_MAX},
+    {"k", 0, UINT32_MAX},
+    {"tile_m", 0, UINT32_MAX},
+    {"tile_n", 0, UINT32_MAX},
+    {"chunk_rows", 0, UINT32_MAX},
+    {"pieces", 0, UINT32_MAX},
+    {"compute", 0, INT32_MAX},
+    {"intra_comm", 0, INT32_MAX},
+    {"inter_send", 0, INT32_MAX},
+    {"inter_reduce", 0, INT32_MAX},
+    {NULL, 0, 0},
+};
+
+static const struct bound_kind reader_kind = {trace_sql_schema, reader_large, reader_ranges};
 
 static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_t size)
 {
-    int64_t id = reader_one_integer(db, "PRAGMA application_id");
+    int64_t id = query_integer(db, -1, "PRAGMA application_id", "");
     if (id != TRACE_APPLICATION_ID) {
         int damaged =
             id < 0 && sqlite3_errcode(db) != SQLITE_OK && sqlite3_errcode(db) != SQLITE_DONE;
@@ -88,7 +126,7 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
             snprintf(error, size, "'%s' is a database, but not a trace of mkernel", path);
         return damaged ? -EBADMSG : -EINVAL;
     }
-    int64_t version = reader_one_integer(db, "PRAGMA user_version");
+    int64_t version = query_integer(db, -1, "PRAGMA user_version", "");
     if (version != TRACE_SCHEMA_VERSION)
         return mk_fail(-EPROTO, error, size,
                        "trace '%s' has schema version %ld, this mkernel reads %d: %s", path,
@@ -97,22 +135,20 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
                            ? "run it again, or read it with the mkernel that wrote it"
                            : "read it with a newer mkernel");
     /* The file's own count of its pages against its size finds a cut file without reading it. */
-    int64_t pages = reader_one_integer(db, "PRAGMA page_count"),
-            page = reader_one_integer(db, "PRAGMA page_size");
+    int64_t pages = query_integer(db, -1, "PRAGMA page_count", ""),
+            page = query_integer(db, -1, "PRAGMA page_size", "");
     struct stat st;
     if (stat(path, &st) == 0 && pages * page > st.st_size)
         return mk_fail(-EBADMSG, error, size,
                        "trace '%s' is damaged: %ld of its %ld bytes are there", path, st.st_size,
                        pages * page);
-    const char *strange = bound_check(db, trace_sql_schema);
-    if (strange)
-        return mk_fail(-EBADMSG, error, size,
-                       "trace '%s' is refused: it has %s, which traces do not have", path, strange);
-    if (reader_one_integer(db, "SELECT count(*) FROM run") != 1 ||
-        reader_one_integer(db, "SELECT count(*) FROM zoom") < 0 ||
-        reader_one_integer(db, "SELECT count(*) FROM rank") < 1 ||
-        reader_one_integer(db, "SELECT count(*) FROM sqlite_master WHERE name IN ('event', "
-                               "'level', 'message', 'track')") != 4) {
+    if (query_integer(db, -1, "SELECT count(*) FROM run", "") != 1 ||
+        query_integer(db, -1, "SELECT count(*) FROM zoom", "") < 0 ||
+        query_integer(db, -1, "SELECT count(*) FROM rank", "") < 1 ||
+        query_integer(db, -1,
+                      "SELECT count(*) FROM sqlite_master WHERE name IN ('event', "
+                      "'level', 'message', 'track')",
+                      "") != 4) {
         int rc = sqlite3_errcode(db);
         return mk_fail(-EBADMSG, error, size, "trace '%s' is damaged: %s", path,
                        bound_spent() ? bound_spent()
@@ -126,8 +162,10 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
 /* A file that was written before there were columns of memory has them, of NULL. SQLite's code. */
 static int reader_complete_tables(sqlite3 *db)
 {
-    if (reader_one_integer(db, "SELECT count(*) FROM pragma_table_info('work') "
-                               "WHERE name = 'memory_bytes'"))
+    if (query_integer(db, -1,
+                      "SELECT count(*) FROM pragma_table_info('work') "
+                      "WHERE name = 'memory_bytes'",
+                      ""))
         return SQLITE_OK;
     return sqlite3_exec(
         db,
@@ -186,7 +224,7 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
     int rc = reader_check_file(path, error, size);
     if (rc)
         return rc;
-    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+    if (bound_open(&db, path, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX) != SQLITE_OK) {
         snprintf(error, size, "cannot open trace '%s': %s", path,
                  db ? sqlite3_errmsg(db) : "out of memory");
         sqlite3_close(db);
@@ -196,12 +234,14 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
     sqlite3_exec(
         db, "PRAGMA cell_size_check = 1; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY",
         NULL, NULL, NULL);
-    bound_begin(db);
     rc = reader_check_schema(db, path, error, size);
     if (!rc && (reader_complete_tables(db) != SQLITE_OK || reader_make_views(db) != SQLITE_OK)) {
         rc = sqlite3_errcode(db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
         snprintf(error, size, "trace '%s' cannot be read: %s", path, sqlite3_errmsg(db));
     }
+    char why[384];
+    if (!rc && (rc = bound_check(db, &reader_kind, why, sizeof why)))
+        snprintf(error, size, "trace '%s' %s", path, why);
     sqlite3_exec(db, "PRAGMA query_only = 1", NULL, NULL, NULL);
     if (rc)
         sqlite3_close(db);

@@ -78,10 +78,9 @@ static void source_query_spread(float *out, int stride, int columns, double t0, 
 {
     if (b <= a || value <= 0)
         return;
-    int first = (int)floor((a - t0) / step), last = (int)ceil((b - t0) / step) - 1;
-    first = first < 0 ? 0 : first;
-    last = last >= columns ? columns - 1 : last;
-    for (int c = first; c <= last; c++) {
+    double from = floor((a - t0) / step), to = ceil((b - t0) / step); /* may be far outside */
+    int end = to < columns ? (int)fmax(to, 0) : columns;
+    for (int c = from < 0 ? 0 : (int)fmin(from, columns); c < end; c++) {
         double left = t0 + c * step, right = left + step;
         double part = (b < right ? b : right) - (a > left ? a : left);
         if (part > 0)
@@ -109,18 +108,17 @@ static int source_query_add_level(struct source *s, sqlite3_stmt *q, int level, 
     double ns = s->level_ns[level];
     query_again(q, "iiii", (int64_t)level, id, (int64_t)floor(t0 / ns),
                 (int64_t)floor((t0 + step * columns) / ns));
-    int rc;
-    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
-        double a = (double)sqlite3_column_int64(q, 0) * ns, b = a + ns;
+    double in[SPAN_CLASSES]; /* a bucket, then the values; the longest row has as many */
+    const char *types = &"dddddddd"[SPAN_CLASSES - 1 - values];
+    while (query_row(q, types, &in[0], &in[1], &in[2], &in[3], &in[4], &in[5], &in[6], &in[7])) {
+        double a = in[0] * ns, b = a + ns;
         if (b > s->info.end && a < s->info.end)
             b = s->info.end; /* the last bucket ends with the run */
         for (int v = 0; v < values; v++)
             source_query_spread(out + v, stride, columns, t0, step, a, b,
-                                scale > 0 ? (double)sqlite3_column_int64(q, 1 + v) * scale * (b - a)
-                                          : (double)sqlite3_column_int64(q, 1 + v));
+                                scale > 0 ? in[1 + v] * scale * (b - a) : in[1 + v]);
     }
-    sqlite3_reset(q);
-    return rc == SQLITE_DONE ? 0 : -EIO;
+    return sqlite3_reset(q) ? -EIO : 0;
 }
 
 /* Occupancy from the events themselves, for windows finer than the finest level. */

@@ -1,4 +1,5 @@
 #include "experiments/common/csv_table.h"
+#include "core/file_lock.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/result_file.h"
@@ -8,9 +9,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define LOCK_MS 60000 /* another bench appends for moments */
 
 void csv_free(struct csv_table *t)
 {
@@ -211,13 +213,12 @@ static int csv_table_append_locked(int fd, const char *header, const char *rows,
 
 static int csv_table_append(const char *path, const char *header, const char *rows, size_t bytes)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666), rc = fd < 0 ? -errno : 0;
-    while (!rc && flock(fd, LOCK_EX))
-        if (errno != EINTR)
-            rc = -errno;
-    rc = rc ? rc : csv_table_append_locked(fd, header, rows, bytes);
+    int lock, rc = mk_file_lock(&lock, path, LOCK_MS);
+    int fd = rc ? -1 : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    rc = rc ? rc : fd < 0 ? -errno : csv_table_append_locked(fd, header, rows, bytes);
     if (fd >= 0)
         close(fd);
+    mk_file_unlock(lock, path);
     return rc;
 }
 

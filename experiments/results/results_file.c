@@ -1,11 +1,11 @@
 #include "experiments/results/results_file.h"
+#include "core/base.h"
+#include "core/file_lock.h"
 #include "core/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +19,20 @@ extern const char results_schema[];
 __asm__(".section .rodata\n.global results_schema\nresults_schema:\n"
         ".incbin \"experiments/results/schema.sql\"\n.byte 0\n"
         ".size results_schema, . - results_schema\n.type results_schema, @object\n.previous\n");
+
+static const char *const results_large[] = {NULL};
+
+static const struct bound_range results_ranges[] = {
+    {"sweep.seed", INT64_MIN, INT64_MAX},
+    {"repeat", 0, UINT32_MAX},
+    {"number", 0, UINT32_MAX},
+    {"sample.rank", 0, MK_MAX_RANKS - 1},
+    {"ms", 0, BOUND_NUMBER},
+    {"seconds", 0, BOUND_NUMBER},
+    {NULL, 0, 0},
+};
+
+static const struct bound_kind results_kind = {results_schema, results_large, results_ranges};
 
 /* SQLite's sentences about files say less. */
 static int results_file_check(const char *path, int may_miss, char *error, size_t size)
@@ -54,11 +68,9 @@ static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size
                        path);
     if (query_integer(db, 0, "PRAGMA user_version", "") != VERSION)
         return mk_fail(-EINVAL, error, size, "%s was written by another version of mkernel", path);
-    const char *strange = bound_check(db, results_schema);
-    if (strange)
-        return mk_fail(-EINVAL, error, size,
-                       "%s is refused: it has %s, which files of results do not have", path,
-                       strange);
+    char why[384];
+    if (bound_check(db, &results_kind, why, sizeof why))
+        return mk_fail(-EINVAL, error, size, "%s %s", path, why);
     return 0;
 }
 
@@ -68,11 +80,10 @@ int results_open(sqlite3 **db, const char *path, char *error, size_t size)
     int rc = results_file_check(path, 0, error, size);
     if (rc)
         return rc;
-    if (sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK) {
+    if (bound_open(db, path, SQLITE_OPEN_READONLY) != SQLITE_OK) {
         rc = mk_fail(-EIO, error, size, "%s cannot be opened: %s", path, sqlite3_errmsg(*db));
     } else {
         sqlite3_busy_timeout(*db, 5000); /* a sweep that is at work writes for moments */
-        bound_begin(*db);
         rc = results_file_is_ours(*db, path, error, size);
     }
     if (rc) {
@@ -88,13 +99,10 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
     int rc = results_file_check(path, 1, error, size);
     if (rc)
         return rc;
-    if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK) {
+    if (bound_open(db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) != SQLITE_OK) {
         rc = mk_fail(-EIO, error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
     } else {
         sqlite3_busy_timeout(*db, 5000);
-        bound_begin(*db);
-        /* LIKE is one step, however long it takes: not in this file's constraints */
-        sqlite3_limit(*db, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1);
         if (query_integer(*db, -1, "SELECT count(*) FROM sqlite_master", "") == 0) {
             char *why = NULL;
             if (sqlite3_exec(*db, "BEGIN IMMEDIATE", NULL, NULL, &why) ||
@@ -115,37 +123,32 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
     return rc;
 }
 
+static int results_hold_for(struct results_hold *h, const char *path, int ms, char *error,
+                            size_t size)
+{
+    *h = (struct results_hold){.path = path, .fd = -1};
+    int rc = results_file_check(path, 1, error, size);
+    if (rc)
+        return rc;
+    rc = mk_file_lock(&h->fd, path, ms);
+    h->made = access(path, F_OK) != 0;
+    if (rc == -EBUSY)
+        snprintf(error, size,
+                 "another sweep is writing %s: wait for its end, or name another file with --out",
+                 path);
+    else if (rc)
+        snprintf(error, size, "%s cannot be written: %s.lock: %s", path, path, strerror(-rc));
+    return rc;
+}
+
 int results_hold(struct results_hold *h, const char *path, char *error, size_t size)
 {
-    struct stat held, named;
-    int rc = results_file_check(path, 1, error, size);
-    *h = (struct results_hold){.path = path, .fd = -1};
-    while (!rc) {
-        h->made = access(path, F_OK) != 0;
-        h->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        if (h->fd < 0) {
-            rc = mk_fail(-errno, error, size, "%s cannot be written: %s", path, strerror(errno));
-        } else if (flock(h->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
-            rc = mk_fail(-EBUSY, error, size,
-                         "another sweep is writing %s: wait for its end, or name another file with "
-                         "--out",
-                         path);
-        } else if (!fstat(h->fd, &held) && !stat(path, &named) && held.st_ino == named.st_ino) {
-            return 0;
-        } /* else who held it took it away just now */
-        if (h->fd >= 0)
-            close(h->fd);
-        h->fd = -1;
-    }
-    return rc;
+    return results_hold_for(h, path, 0, error, size);
 }
 
 int results_hold_soon(struct results_hold *h, const char *path, char *error, size_t size)
 {
-    int rc;
-    for (int ms = 0; (rc = results_hold(h, path, error, size)) == -EBUSY && ms < 60000; ms += 50)
-        usleep(50000);
-    return rc;
+    return results_hold_for(h, path, 60000, error, size);
 }
 
 void results_release(struct results_hold *h)
@@ -161,6 +164,6 @@ void results_release(struct results_hold *h)
     }
     if (h->made && !jobs)
         unlink(h->path);
-    close(h->fd);
+    mk_file_unlock(h->fd, h->path);
     h->fd = -1;
 }

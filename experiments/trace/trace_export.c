@@ -62,8 +62,8 @@ static sqlite3_stmt *trace_export_ask(const struct export *x, const char *sql)
 static void trace_export_us(struct export *x, const char *name, int64_t ns)
 {
     double us = (double)ns / 1000;
-    fprintf(x->out, ",\"%s\":%ld.%03ld%s", name, ns / 1000, ns % 1000,
-            (int64_t)(us * 1000.0) < ns ? "1" : "");
+    fprintf(x->out, ",\"%s\":%s%ld.%03ld%s", name, ns < 0 ? "-" : "", labs(ns / 1000),
+            labs(ns % 1000), (int64_t)(us * 1000.0) < ns ? "1" : "");
 }
 
 /* One event: its times, where it has them (QUERY_NONE: not), and its other members, each with a
@@ -123,12 +123,14 @@ static const char counters[] =
     "FROM c UNION ALL SELECT link, rank, name, (bucket + 1) * ns, 0 FROM c WHERE next IS NOT "
     "bucket + 1) ORDER BY link, at";
 
+/* The name is a JSON string. */
 static void trace_export_thread(struct export *x, int64_t rank, int64_t tid, int64_t place,
                                 const char *name)
 {
-    char members[256];
-    snprintf(members, sizeof members, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}", name);
-    trace_export_write(x, 'M', rank, tid, QUERY_NONE, QUERY_NONE, members);
+    char members[96];
+    char *named = sqlite3_mprintf(",\"name\":\"thread_name\",\"args\":{\"name\":%s}", name);
+    trace_export_write(x, 'M', rank, tid, QUERY_NONE, QUERY_NONE, named ? named : "");
+    sqlite3_free(named);
     snprintf(members, sizeof members,
              ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%ld}",
              place < INT32_MAX ? place : INT32_MAX);
@@ -183,10 +185,8 @@ static int64_t trace_export_lane_of(struct export *x, struct lanes lanes[2], int
     if (*tid < 0 && !copy && !lane)
         *tid = track;
     if (*tid < 0) {
-        char text[160];
-        snprintf(text, sizeof text, "%s%s", name, copy ? ", copies" : "");
         *tid = x->next_tid++;
-        trace_export_thread(x, rank, *tid, track * 64 + (lane < 62 ? 1 + lane : 63), text);
+        trace_export_thread(x, rank, *tid, track * 64 + (lane < 62 ? 1 + lane : 63), name);
     }
     if (*tid == track || mk_grow(&x->moved, x->moved_count, sizeof *x->moved))
         return track;
@@ -198,13 +198,15 @@ static int64_t trace_export_lane_of(struct export *x, struct lanes lanes[2], int
  * owner and number. What began before ?1 may reach in: ?5 is where a track's events begin. */
 static const char events[] =
     "SELECT e.id, e.start, e.ns, e.kind, "
-    "printf('%s,\"cat\":\"%s\",\"name\":%s,\"args\":{\"%s\":%d%s%s%s,\"event\":%d}', CASE WHEN "
-    "e.ns = 0 AND e.kind IN (1, 5) THEN ',\"s\":\"t\"' END, k.name, quote_of(CASE WHEN e.kind = "
+    "printf('%s,\"cat\":%s,\"name\":%s,\"args\":{\"%s\":%d%s%s%s,\"event\":%d}', CASE WHEN "
+    "e.ns = 0 AND e.kind IN (1, 5) THEN ',\"s\":\"t\"' END, quote_of(k.name), quote_of(CASE WHEN "
+    "e.kind = "
     "3 THEN 'wait ' || c.name WHEN i.slab IS NOT NULL THEN printf('tile %d: shard %d, row %d, "
     "column %d', e.argument, i.slab, i.row, i.col) WHEN h.rank IS NOT NULL THEN printf('%s chunk "
     "%d of rank %d', k.name, h.number, h.rank) ELSE coalesce(k.name, '') END), CASE e.kind WHEN "
     "1 THEN 'epoch' WHEN 2 THEN 'tile' WHEN 3 THEN 'flag' WHEN 5 THEN 'flag' WHEN 6 THEN "
-    "'command' ELSE 'chunk' END, e.argument, ',\"peer\":' || e.peer, ',\"rows\":' || i.rows || "
+    "'command' ELSE 'chunk' END, e.argument, CASE WHEN e.peer IS NOT NULL THEN "
+    "printf(',\"peer\":%d', e.peer) END, ',\"rows\":' || i.rows || "
     "',\"columns\":' || i.cols, CASE WHEN f.text <> '' THEN ',\"for\":' || quote_of(f.text) END, "
     "e.id) FROM event e LEFT JOIN kind k ON k.id = e.kind LEFT JOIN cause c ON c.id = e.cause "
     "LEFT JOIN launch l ON l.id = e.launch LEFT JOIN flag f ON e.kind = 3 AND f.plan = l.plan "
@@ -217,14 +219,15 @@ static const char events[] =
 static void trace_export_events(struct export *x)
 {
     QUERY tracks = trace_export_ask(
-        x, "SELECT t.id, t.rank, t.longest_ns, coalesce(o.name || ' ' || t.name, '') FROM track t "
+        x, "SELECT t.id, t.rank, t.longest_ns, quote_of(coalesce(o.name || ' ' || t.name, '')), "
+           "quote_of(coalesce(o.name || ' ' || t.name, '') || ', copies') FROM track t "
            "LEFT JOIN role o ON o.id = t.role WHERE t.first_event IS NOT NULL AND (?3 < 0 OR "
            "t.rank = ?3) ORDER BY t.first_event");
     QUERY q = trace_export_ask(x, events);
     MK_FREED struct lanes *lanes = malloc(2 * sizeof *lanes);
     long long track, rank, longest, id, start, ns, kind;
-    const char *name, *members;
-    while (q && lanes && query_row(tracks, "iiit", &track, &rank, &longest, &name)) {
+    const char *name[2], *members; /* of other events and of copies */
+    while (q && lanes && query_row(tracks, "iiitt", &track, &rank, &longest, &name[0], &name[1])) {
         /* whether two are under way at once: a CTA that waits while its copies are on their way */
         int several = (int)query_integer(
             x->db, 0,
@@ -238,7 +241,7 @@ static void trace_export_events(struct export *x)
         while (query_row(q, "iiiit", &id, &start, &ns, &kind, &members) && !ferror(x->out)) {
             int instant = ns == 0 && (kind == 1 || kind == 5);
             int64_t tid = several ? trace_export_lane_of(x, lanes, kind == 4, id, start, ns, rank,
-                                                         track, name)
+                                                         track, name[kind == 4])
                                   : track;
             trace_export_write(x, instant ? 'i' : 'X', rank, tid, start, instant ? QUERY_NONE : ns,
                                members);
@@ -290,7 +293,7 @@ static void trace_export_messages(struct export *x)
                !ferror(x->out);
         if (!more || rank != last) { /* a rank is whole */
             for (int i = 0; i < lanes->count; i++, x->next_tid++)
-                trace_export_thread(x, last, x->next_tid, INT32_MAX, "messages out");
+                trace_export_thread(x, last, x->next_tid, INT32_MAX, "\"messages out\"");
             lanes->count = 0;
             first_tid = x->next_tid;
         }

@@ -141,17 +141,17 @@ static int trace_timeline_fill_from_level(sqlite3 *db, const struct axis *a, int
     if (level < 0 || ns < 1)
         return 0;
     double in[TRACE_STATES];
-    long long bucket;
+    long long at;
     QUERY q = query_ask(db,
-                        "SELECT bucket, tile, copy, command, reduce, wait_data + "
+                        "SELECT bucket * ?3, tile, copy, command, reduce, wait_data + "
                         "wait_credit, wait_backpressure, 0, wait_network"
                         " FROM level WHERE level = ?1 AND track = ?2",
-                        "ii", level, role);
-    while (query_row(q, "idddddddd", &bucket, &in[1], &in[2], &in[3], &in[4], &in[5], &in[6],
-                     &in[7], &in[8]))
+                        "iii", level, role, ns);
+    while (query_row(q, "idddddddd", &at, &in[1], &in[2], &in[3], &in[4], &in[5], &in[6], &in[7],
+                     &in[8]))
         for (int s = 1; s < TRACE_STATES; s++)
             if (in[s] > 0)
-                trace_timeline_add(a, c, bucket * ns, (bucket + 1) * ns, s, in[s] / (double)ns);
+                trace_timeline_add(a, c, at, at + ns, s, in[s] / (double)ns);
     return 1;
 }
 
@@ -183,12 +183,13 @@ static void trace_timeline_fill_from_flow(sqlite3 *db, const struct axis *a, int
     int64_t ns, level = trace_timeline_level_for(db, a, &ns);
     if (level < 0)
         ns = query_integer(db, 1, "SELECT ns FROM zoom WHERE level = 0", "");
-    long long bucket;
+    long long at;
     double bytes;
-    QUERY q = query_ask(db, "SELECT bucket, in_flight FROM flow WHERE level = ?1 AND link = ?2",
-                        "ii", level < 0 ? 0 : level, link);
-    while (ns > 0 && query_row(q, "id", &bucket, &bytes))
-        trace_timeline_add(a, c, bucket * ns, (bucket + 1) * ns, STATE_NIC, bytes / peak);
+    QUERY q =
+        query_ask(db, "SELECT bucket * ?3, in_flight FROM flow WHERE level = ?1 AND link = ?2",
+                  "iii", level < 0 ? 0 : level, link, ns);
+    while (query_row(q, "id", &at, &bytes))
+        trace_timeline_add(a, c, at, at + ns, STATE_NIC, bytes / peak);
 }
 
 /* One row's boxes: state, begin, end, bottom, top. Rows are numbered from the top. A CTA may wait
