@@ -6,8 +6,9 @@
  * call ends within the timeout given at join; ranks other than 0 give rank 0, which knows the
  * missing ranks, up to a second more to name them. The look-up of rank 0's name is the resolver's
  * and has the resolver's bound. After a call returned an error only bootstrap_failure,
- * bootstrap_settle and bootstrap_leave are allowed. The token crosses the network as it is: it
- * keeps jobs apart, it does not keep an eavesdropper out. */
+ * bootstrap_settle and bootstrap_leave are allowed. Rank 0 and each other rank prove to each
+ * other that they know the token, which does not cross the network. What follows is neither
+ * encrypted nor signed: a process that can change packets on their way is not kept out. */
 #pragma once
 
 #include "core/failure.h"
@@ -20,7 +21,7 @@ struct bootstrap_config {
     uint16_t port;  /* of rank 0; where listen_fd is given, for information */
     int listen_fd;  /* rank 0: an already listening socket, taken over; -1: bind `port` itself.
                        Others: not  looked at */
-    char token[64]; /* the job's secret: a connection without it is refused */
+    char token[64]; /* the job's secret: whoever does not know it is refused */
     uint64_t timeout_ns;
 };
 
@@ -28,7 +29,7 @@ struct bootstrap_config {
  * on every rank that had reached rank 0: -ETIMEDOUT (names the ranks that are missing), -EPROTO
  * (garbled or another version), -EEXIST (a rank joined twice), -EINVAL (ranks disagree about their
  * number, or unusable arguments), -ECONNRESET (a rank was lost). To this rank alone: -EPERM (wrong
- * token), -EADDRINUSE (rank 0's port is taken), -ECONNREFUSED and others of connect, -EHOSTUNREACH
+ * token, or rank 0 does not know it), -EADDRINUSE (rank 0's port is taken), -ECONNREFUSED and others of connect, -EHOSTUNREACH
  * (no such host), -ENOMEM. A process without the token is refused and cannot end the job: a rank
  * with a wrong token is missing to the others. */
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ static int bootstrap_join_fail_ranks_missing(struct bootstrap *b, struct join_er
                 listener_strangers(&b->listener, strangers, sizeof strangers));
 }
 
-/* Takes a connection that showed the token in as its rank, or says why not. */
+/* Takes a connection that proved to know the token in as its rank, or says why not. */
 static int bootstrap_join_check_arrival(struct bootstrap *b, struct peer *p,
                                         const struct wire_hello *h, uint32_t version,
                                         struct join_error *e)
@@ -164,7 +165,7 @@ static int bootstrap_join_accept_ranks(struct bootstrap *b, const struct bootstr
     uint32_t missing = 0;
     for (uint32_t r = 1; r < b->world; r++)
         if (!result)
-            peer_say(&b->peers[r], WIRE_WELCOME, 0, 0, NULL, 0);
+            peer_say(&b->peers[r], WIRE_WELCOME, 0, 0, b->peers[r].proof, HMAC_BYTES);
         else if (b->peers[r].fd >= 0)
             listener_refuse(&b->peers[r], result, e->text);
         else
@@ -245,16 +246,12 @@ static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_
     return 0;
 }
 
-/* Sends the token and waits for rank 0's answer. -EBUSY: rank 0 had no room, try again. */
-static int bootstrap_join_say_hello(struct bootstrap *b, const struct bootstrap_config *config,
-                                    uint64_t deadline, struct join_error *e)
+/* Waits for a frame of `kind` from rank 0, which is then in its peer's `in`. -EBUSY: rank 0 had no
+ * room, try again. */
+static int bootstrap_join_hear(struct bootstrap *b, const struct bootstrap_config *config,
+                               enum wire_kind kind, uint64_t deadline, struct join_error *e)
 {
     struct peer *p = &b->peers[0];
-    struct wire_hello hello = {.rank = b->rank, .world = b->world};
-    uint8_t payload[WIRE_HELLO_BYTES];
-    memcpy(hello.token, config->token, sizeof hello.token);
-    wire_put_hello(payload, &hello);
-    peer_say(p, WIRE_HELLO, 0, b->rank, payload, sizeof payload);
     const char *why;
     int result, code;
     while ((result = peer_receive(p, &why)) == 0) {
@@ -270,15 +267,43 @@ static int bootstrap_join_say_hello(struct bootstrap *b, const struct bootstrap_
     if (result < 0 && result != -EPROTO)
         return fail(e, -ECONNRESET,
                     "rank 0 at %s closed the connection before all ranks had joined", p->address);
-    if (result == 1 && p->in.header.kind == WIRE_WELCOME) {
-        wire_release(&p->in);
-        return 0;
-    }
     if (result == 1 && p->in.header.kind == WIRE_REFUSE &&
         !wire_get_refuse(p->in.payload, p->in.header.length, &code, e->text))
         return e->error = -code;
-    return fail(e, -EPROTO, "the process at %s port %u is not rank 0: it sent %s", p->address,
-                config->port, result == 1 ? "something unexpected" : why);
+    if (result != 1 || p->in.header.kind != kind)
+        return fail(e, -EPROTO, "the process at %s port %u is not rank 0: it sent %s", p->address,
+                    config->port, result == 1 ? "something unexpected" : why);
+    if (p->in.header.version != WIRE_VERSION)
+        return fail(e, -EPROTO,
+                    "rank 0 at %s speaks version %u of the bootstrap, rank %u version %u",
+                    p->address, p->in.header.version, b->rank, WIRE_VERSION);
+    return 0;
+}
+
+/* Each of the two proves that it knows the token, which does not cross the network. */
+static int bootstrap_join_say_hello(struct bootstrap *b, const struct bootstrap_config *config,
+                                    uint64_t deadline, struct join_error *e)
+{
+    struct peer *p = &b->peers[0];
+    struct wire_hello hello = {.rank = b->rank, .world = b->world};
+    uint8_t payload[WIRE_HELLO_BYTES], proof[HMAC_BYTES];
+    int result = bootstrap_join_hear(b, config, WIRE_CHALLENGE, deadline, e);
+    if (result)
+        return result;
+    if (getrandom(hello.nonce, sizeof hello.nonce, 0) != sizeof hello.nonce)
+        return fail(e, -EIO, "rank %u gets no random bytes from the system", b->rank);
+    wire_prove(hello.proof, WIRE_HELLO, config->token, p->in.payload, &hello);
+    wire_prove(proof, WIRE_WELCOME, config->token, p->in.payload, &hello);
+    wire_release(&p->in);
+    wire_put_hello(payload, &hello);
+    peer_say(p, WIRE_HELLO, 0, b->rank, payload, sizeof payload);
+    result = bootstrap_join_hear(b, config, WIRE_WELCOME, deadline, e);
+    if (!result && !hmac_same(p->in.payload, proof))
+        result = fail(e, -EPERM,
+                      "the process at %s port %u is not rank 0: it does not know the job's token",
+                      p->address, config->port);
+    wire_release(&p->in);
+    return result;
 }
 
 static int bootstrap_join_root(struct bootstrap *b, const struct bootstrap_config *config,

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 /* How long a stranger may take to send its hello: a rank sends it at once, a port scanner never. */
@@ -174,7 +175,7 @@ char *listener_strangers(const struct listener *l, char *text, size_t size)
                              l->address, l->reason);
     if (l->stranger_count && used < size)
         used += (size_t)snprintf(
-            text + used, size - used, "%s%u connection%s ha%s sent no token yet, one from %s",
+            text + used, size - used, "%s%u connection%s ha%s sent no hello yet, one from %s",
             used ? "; " : " (", l->stranger_count, l->stranger_count > 1 ? "s" : "",
             l->stranger_count > 1 ? "ve" : "s", l->strangers[0].address);
     if (used && used + 1 < size)
@@ -234,11 +235,16 @@ static int bootstrap_listener_let_in(struct listener *l)
         peer_tune(fd, l->timeout_ns);
         peer_init(p, fd);
         p->since = peer_now();
+        if (getrandom(p->challenge, sizeof p->challenge, 0) != sizeof p->challenge ||
+            peer_say(p, WIRE_CHALLENGE, 0, 0, p->challenge, sizeof p->challenge) || p->first) {
+            peer_close(p); /* a new socket takes a challenge, unless its other end is gone */
+            l->stranger_count--;
+        }
     }
     return 0;
 }
 
-/* 1: the stranger at i showed the token; 0: it has not yet, or is gone. */
+/* 1: the stranger at i proved that it knows the token; 0: it has not yet, or is gone. */
 static int bootstrap_listener_listen_to(struct listener *l, uint32_t i, struct wire_hello *hello)
 {
     struct peer *p = &l->strangers[i];
@@ -253,8 +259,11 @@ static int bootstrap_listener_listen_to(struct listener *l, uint32_t i, struct w
         peer_close(p);
         bootstrap_listener_forget(l, i);
     } else if (result == 1) {
+        uint8_t proof[HMAC_BYTES];
         wire_get_hello(p->in.payload, hello);
-        if (wire_same_token(hello->token, l->token))
+        wire_prove(proof, WIRE_HELLO, l->token, p->challenge, hello);
+        wire_prove(p->proof, WIRE_WELCOME, l->token, p->challenge, hello);
+        if (hmac_same(hello->proof, proof))
             return 1;
         char text[128];
         snprintf(text, sizeof text,

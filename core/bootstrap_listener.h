@@ -1,5 +1,5 @@
-/* Inside core: rank 0's listener. A connection is a stranger until its hello shows the job's token;
- * strangers are refused and never stop the job. Their cost is bounded: at most LISTENER_STRANGERS
+/* Inside core: rank 0's listener. A connection is a stranger until its hello proves, for a challenge
+ * that no other connection got, that it knows the job's token. Strangers are refused and never stop the job. Their cost is bounded: at most LISTENER_STRANGERS
  * are open, each has room for a hello and one read of it a turn, and silent ones are closed, sooner
  * where there is no room for another. */
 #pragma once
@@ -34,7 +34,8 @@ void listener_close(struct listener *l);
  * lowered to when a stranger's time is up. */
 uint32_t listener_watch(const struct listener *l, struct pollfd *fds, uint64_t *deadline);
 
-/* Accepts connections and reads hellos; never blocks. 1: a connection showed the token; *arrived
+/* Accepts connections and reads hellos; never blocks. 1: a connection proved that it
+ * knows the token; *arrived
  * (the caller's now), *hello and the version that it speaks are filled; call again. 0: no such
  * connection. -errno: the listener is out of order. */
 int listener_step(struct listener *l, struct peer *arrived, struct wire_hello *hello,

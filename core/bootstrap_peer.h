@@ -22,11 +22,13 @@ struct peer_send {
 struct peer {
     int fd; /* -1: none */
     struct wire_parser in;
-    struct peer_send *first, **last; /* frames to be written */
-    uint64_t sent;                   /* of the first */
-    char address[64];                /* of the other end, for sentences */
-    uint64_t since;                  /* when a stranger connected; ns */
-    int left;                        /* it has said BYE */
+    struct peer_send *first, **last;     /* frames to be written */
+    uint64_t sent;                       /* of the first */
+    char address[64];                    /* of the other end, for sentences */
+    uint64_t since;                      /* when a stranger connected; ns */
+    uint8_t challenge[WIRE_NONCE_BYTES]; /* that a stranger was given */
+    uint8_t proof[HMAC_BYTES];           /* rank 0's, for the rank at the other end */
+    int left;                            /* it has said BYE */
 };
 
 void peer_init(struct peer *p, int fd);

@@ -55,6 +55,8 @@ static const struct {
     uint64_t least, most;
 } bounds[WIRE_KINDS] = {
     [WIRE_HELLO] = {WIRE_HELLO_BYTES, WIRE_HELLO_BYTES},
+    [WIRE_WELCOME] = {HMAC_BYTES, HMAC_BYTES},
+    [WIRE_CHALLENGE] = {WIRE_NONCE_BYTES, WIRE_NONCE_BYTES},
     [WIRE_REFUSE] = {5, 4 + WIRE_REFUSE_TEXT},
     [WIRE_PART] = {4, WIRE_MAX_BYTES},
     [WIRE_RESULT] = {0, WIRE_MAX_BYTES},
@@ -74,7 +76,8 @@ static int bootstrap_wire_read_header(struct wire_parser *p, const char **why)
     *why = NULL;
     if (h->kind == WIRE_NONE || h->kind >= WIRE_KINDS)
         *why = "a frame of unknown kind";
-    else if (h->version != WIRE_VERSION && h->kind != WIRE_HELLO && h->kind != WIRE_REFUSE)
+    else if (h->version != WIRE_VERSION && h->kind != WIRE_HELLO && h->kind != WIRE_REFUSE &&
+             h->kind != WIRE_CHALLENGE)
         *why = "a frame of another version";
     else if (h->length < bounds[h->kind].least || h->length > bounds[h->kind].most)
         *why = "a frame of impossible length";
@@ -141,24 +144,30 @@ void wire_release(struct wire_parser *p)
 
 void wire_put_hello(uint8_t out[WIRE_HELLO_BYTES], const struct wire_hello *hello)
 {
-    memcpy(out, hello->token, WIRE_TOKEN_BYTES);
-    wire_put_u32(out + WIRE_TOKEN_BYTES, hello->rank);
-    wire_put_u32(out + WIRE_TOKEN_BYTES + 4, hello->world);
+    memcpy(out, hello->proof, HMAC_BYTES);
+    memcpy(out + HMAC_BYTES, hello->nonce, WIRE_NONCE_BYTES);
+    wire_put_u32(out + HMAC_BYTES + WIRE_NONCE_BYTES, hello->rank);
+    wire_put_u32(out + HMAC_BYTES + WIRE_NONCE_BYTES + 4, hello->world);
 }
 
 void wire_get_hello(const uint8_t in[WIRE_HELLO_BYTES], struct wire_hello *hello)
 {
-    memcpy(hello->token, in, WIRE_TOKEN_BYTES);
-    hello->rank = wire_get_u32(in + WIRE_TOKEN_BYTES);
-    hello->world = wire_get_u32(in + WIRE_TOKEN_BYTES + 4);
+    memcpy(hello->proof, in, HMAC_BYTES);
+    memcpy(hello->nonce, in + HMAC_BYTES, WIRE_NONCE_BYTES);
+    hello->rank = wire_get_u32(in + HMAC_BYTES + WIRE_NONCE_BYTES);
+    hello->world = wire_get_u32(in + HMAC_BYTES + WIRE_NONCE_BYTES + 4);
 }
 
-int wire_same_token(const char a[WIRE_TOKEN_BYTES], const char b[WIRE_TOKEN_BYTES])
+void wire_prove(uint8_t proof[HMAC_BYTES], enum wire_kind kind, const char token[WIRE_TOKEN_BYTES],
+                const uint8_t challenge[WIRE_NONCE_BYTES], const struct wire_hello *hello)
 {
-    volatile uint8_t differ = 0;
-    for (unsigned i = 0; i < WIRE_TOKEN_BYTES; i++)
-        differ = differ | (uint8_t)(a[i] ^ b[i]);
-    return differ == 0;
+    uint8_t message[4 + WIRE_NONCE_BYTES + WIRE_HELLO_BYTES];
+    struct wire_hello rest = *hello;
+    memset(rest.proof, 0, sizeof rest.proof);
+    wire_put_u32(message, kind);
+    memcpy(message + 4, challenge, WIRE_NONCE_BYTES);
+    wire_put_hello(message + 4 + WIRE_NONCE_BYTES, &rest);
+    hmac(token, message, sizeof message, proof);
 }
 
 /* Copies a string from elsewhere: ends within `size`, and nothing in it moves the cursor of a

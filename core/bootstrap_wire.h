@@ -9,27 +9,30 @@
 #pragma once
 
 #include "core/failure.h"
+#include "core/hmac.h"
 
 #define WIRE_MAGIC 0x424b4d1au /* 0x1a "MKB" */
-#define WIRE_VERSION 3u
+#define WIRE_VERSION 4u
 #define WIRE_HEADER_BYTES 24u
-#define WIRE_TOKEN_BYTES 64u
-#define WIRE_HELLO_BYTES (WIRE_TOKEN_BYTES + 8u)
+#define WIRE_TOKEN_BYTES HMAC_KEY_BYTES
+#define WIRE_NONCE_BYTES 16u
+#define WIRE_HELLO_BYTES (HMAC_BYTES + WIRE_NONCE_BYTES + 8u)
 #define WIRE_REFUSE_TEXT 512u
 #define WIRE_MAX_BYTES ((uint64_t)1 << 32)
 
 enum wire_kind {
     WIRE_NONE,
-    WIRE_HELLO,   /* rank -> 0: token, rank, world. The token comes first in every version */
-    WIRE_WELCOME, /* 0 -> rank: all have joined */
-    WIRE_REFUSE,  /* 0 -> rank: errno and sentence; the connection ends */
-    WIRE_PART,    /* rank -> 0: this rank's part of collective `sequence` */
-    WIRE_RESULT,  /* 0 -> rank: its result */
-    WIRE_PING,    /* rank -> 0: asks for rank 0's clock */
-    WIRE_PONG,    /* 0 -> rank: ns */
-    WIRE_FAIL,    /* both ways: a failure; from rank 0 it is the job's */
-    WIRE_BYE,     /* both ways: leaves in good order */
-    WIRE_STAND,   /* rank -> 0: where it stands (bootstrap_stand) */
+    WIRE_HELLO,     /* rank -> 0: proof, nonce, rank, world. The proof comes first */
+    WIRE_WELCOME,   /* 0 -> rank: all have joined; its proof */
+    WIRE_REFUSE,    /* 0 -> rank: errno and sentence; the connection ends */
+    WIRE_PART,      /* rank -> 0: this rank's part of collective `sequence` */
+    WIRE_RESULT,    /* 0 -> rank: its result */
+    WIRE_PING,      /* rank -> 0: asks for rank 0's clock */
+    WIRE_PONG,      /* 0 -> rank: ns */
+    WIRE_FAIL,      /* both ways: a failure; from rank 0 it is the job's */
+    WIRE_BYE,       /* both ways: leaves in good order */
+    WIRE_STAND,     /* rank -> 0: where it stands (bootstrap_stand) */
+    WIRE_CHALLENGE, /* 0 -> whoever has connected: a nonce for its hello */
     WIRE_KINDS
 };
 
@@ -46,7 +49,8 @@ struct wire_header {
 };
 
 struct wire_hello {
-    char token[WIRE_TOKEN_BYTES]; /* padded with zeros */
+    uint8_t proof[HMAC_BYTES];
+    uint8_t nonce[WIRE_NONCE_BYTES]; /* for rank 0's proof */
     uint32_t rank, world;
 };
 
@@ -72,8 +76,10 @@ void wire_release(struct wire_parser *p);
 void wire_put_hello(uint8_t out[WIRE_HELLO_BYTES], const struct wire_hello *hello);
 void wire_get_hello(const uint8_t in[WIRE_HELLO_BYTES], struct wire_hello *hello);
 
-/* In constant time: its duration tells a stranger nothing about the token. */
-int wire_same_token(const char a[WIRE_TOKEN_BYTES], const char b[WIRE_TOKEN_BYTES]);
+/* That the sender of `kind` (HELLO or WELCOME) knows the token, for the nonce of rank 0's challenge
+ * and the rest of the hello. */
+void wire_prove(uint8_t proof[HMAC_BYTES], enum wire_kind kind, const char token[WIRE_TOKEN_BYTES],
+                const uint8_t challenge[WIRE_NONCE_BYTES], const struct wire_hello *hello);
 
 /* A refusal: errno (positive on the wire) and one sentence. `out` has room for 4 +
  * WIRE_REFUSE_TEXT; returns the bytes. */

@@ -46,12 +46,32 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     return EAI_AGAIN;
 }
 
-/* A process that is no rank: it sends some bytes and stays silent until it is refused. */
+/* A process that is no rank: it sends some bytes, behind a hello where it has a token, and stays
+ * silent until it is refused. */
 struct visitor {
     const void *bytes;
     size_t size;
     int connections;
+    const char *token;
+    uint32_t world, version; /* 0: this one */
 };
+
+/* A hello by `token` for the challenge that comes first. Its bytes, or 0. */
+static size_t hello_bytes(uint8_t *out, int fd, const struct visitor *v)
+{
+    uint8_t challenge[WIRE_HEADER_BYTES + WIRE_NONCE_BYTES];
+    struct wire_hello h = {.rank = 1, .world = v->world};
+    char token[WIRE_TOKEN_BYTES] = "";
+    if (recv(fd, challenge, sizeof challenge, MSG_WAITALL) != sizeof challenge)
+        return 0;
+    snprintf(token, sizeof token, "%s", v->token);
+    wire_prove(h.proof, WIRE_HELLO, token, challenge + WIRE_HEADER_BYTES, &h);
+    wire_put_header(out, WIRE_HELLO, 0, 1, WIRE_HELLO_BYTES);
+    wire_put_hello(out + WIRE_HEADER_BYTES, &h);
+    if (v->version)
+        out[4] = (uint8_t)v->version;
+    return WIRE_HEADER_BYTES + WIRE_HELLO_BYTES;
+}
 
 static int visit(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
@@ -65,8 +85,14 @@ static int visit(const struct bootstrap_config *c, char *text, size_t size, void
     for (int i = 0; i < v->connections; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
         setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        uint8_t bytes[512];
+        size_t said = 0;
         if (connect(fds[i], (struct sockaddr *)&a, sizeof a) ||
-            send(fds[i], v->bytes, v->size, MSG_NOSIGNAL) != (ssize_t)v->size)
+            (v->token && !(said = hello_bytes(bytes, fds[i], v))))
+            return -1;
+        if (v->size)
+            memcpy(bytes + said, v->bytes, v->size);
+        if (send(fds[i], bytes, said + v->size, MSG_NOSIGNAL) != (ssize_t)(said + v->size))
             return -1;
     }
     /* Rank 0's answer before it closes. */
@@ -76,11 +102,16 @@ static int visit(const struct bootstrap_config *c, char *text, size_t size, void
     const char *why;
     int code = 0;
     for (ssize_t n; (n = recv(fds[0], answer, sizeof answer, 0)) > 0;)
-        if (wire_feed(&p, answer, (size_t)n, &used, &why) == 1 && p.header.kind == WIRE_REFUSE) {
+        for (uint8_t *at = answer; n > 0; n -= (ssize_t)used, at += used) {
+            if (wire_feed(&p, at, (size_t)n, &used, &why) != 1)
+                continue;
             char said[WIRE_REFUSE_TEXT];
-            if (wire_get_refuse(p.payload, p.header.length, &code, said))
-                return -1;
-            snprintf(text, size, "%s", said);
+            if (p.header.kind == WIRE_REFUSE) {
+                if (wire_get_refuse(p.payload, p.header.length, &code, said))
+                    return -1;
+                snprintf(text, size, "%s", said);
+            }
+            wire_release(&p);
         }
     wire_release(&p);
     return -code;
@@ -112,15 +143,6 @@ static int flood(const struct bootstrap_config *c, char *text, size_t size, void
         most = sent > most ? sent : most;
     }
     return (int)(most >> 20);
-}
-
-static size_t hello_bytes(uint8_t *out, const char *token, uint32_t rank, uint32_t world)
-{
-    struct wire_hello h = {.rank = rank, .world = world};
-    snprintf(h.token, sizeof h.token, "%s", token);
-    wire_put_header(out, WIRE_HELLO, 0, rank, WIRE_HELLO_BYTES);
-    wire_put_hello(out + WIRE_HEADER_BYTES, &h);
-    return WIRE_HEADER_BYTES + WIRE_HELLO_BYTES;
 }
 
 static void ended(const struct job *j, uint32_t slot, int result, const char *says)
@@ -201,11 +223,12 @@ static void ranks_that_disagree_about_the_world_end_the_job(void **state)
 static void strangers_do_not_stop_the_job(void **state)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    uint8_t hello[256], frame[WIRE_HEADER_BYTES], liar[WIRE_HEADER_BYTES];
-    struct visitor web = {request, sizeof request - 1, 1}, silent = {"", 0, 60},
-                   wrong = {hello, 0, 1};
-    struct visitor early = {frame, sizeof frame, 1}, huge = {liar, sizeof liar, 1};
-    wrong.size = hello_bytes(hello, "a token of another job", 1, 2);
+    uint8_t frame[WIRE_HEADER_BYTES], liar[WIRE_HEADER_BYTES];
+    struct visitor web = {request, sizeof request - 1, 1, NULL, 0, 0},
+                   silent = {"", 0, 60, NULL, 0, 0},
+                   wrong = {"", 0, 1, "a token of another job", 2, 0};
+    struct visitor early = {frame, sizeof frame, 1, NULL, 0, 0},
+                   huge = {liar, sizeof liar, 1, NULL, 0, 0};
     wire_put_header(frame, WIRE_BYE, 0, 1, 0);
     wire_put_header(liar, WIRE_HELLO, 0, 1, UINT64_MAX);
     struct visitor *const visitors[] = {&web, &wrong, &early, &huge, &silent};
@@ -306,7 +329,8 @@ static void a_turn_reads_one_hello_at_most(void **state)
     }
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     peer_init(&p, ends[0]);
-    hello_bytes(hello, "a token", 1, 2);
+    memset(hello, 0, sizeof hello);
+    wire_put_header(hello, WIRE_HELLO, 0, 1, WIRE_HELLO_BYTES);
     for (size_t i = 0; i < sizeof hello; i++) { /* in the smallest pieces */
         assert_int_equal(peer_receive_hello(&p, &why), 0);
         assert_int_equal(write(ends[1], hello + i, 1), 1);
@@ -320,7 +344,8 @@ static void a_turn_reads_one_hello_at_most(void **state)
 static void strangers_are_named_beside_a_missing_rank(void **state)
 {
     static const char request[] = "GET / HTTP/1.1\r\n\r\n";
-    struct visitor web = {request, sizeof request - 1, 1}, silent = {"", 0, 2};
+    struct visitor web = {request, sizeof request - 1, 1, NULL, 0, 0},
+                   silent = {"", 0, 2, NULL, 0, 0};
     struct job j;
     job_init(&j, 2, TIMEOUT);
     struct bootstrap_config root = job_config(&j, 0);
@@ -348,7 +373,7 @@ static int join_with_few_files(const struct bootstrap_config *c, char *text, siz
 /* A crowd that takes every descriptor keeps the ranks waiting, not out. */
 static void strangers_do_not_take_the_last_descriptor(void **state)
 {
-    struct visitor silent = {"", 0, 40};
+    struct visitor silent = {"", 0, 40, NULL, 0, 0};
     struct job j;
     job_init(&j, 2, LONG);
     struct bootstrap_config root = job_config(&j, 0), c = job_config(&j, 1);
@@ -395,11 +420,9 @@ static void the_port_is_where_the_ranks_were_told(void **state)
  * joining. */
 static void garbage_after_the_token_ends_the_job(void **state)
 {
-    uint8_t bytes[512];
-    struct visitor v = {bytes, 0, 1};
-    v.size = hello_bytes(bytes, "a token of this test", 1, 4);
-    memset(bytes + v.size, 0x5a, 40);
-    v.size += 40;
+    uint8_t bytes[40];
+    struct visitor v = {bytes, sizeof bytes, 1, "a token of this test", 4, 0};
+    memset(bytes, 0x5a, sizeof bytes);
     struct job j;
     job_init(&j, 4, LONG);
     for (uint32_t r = 0; r < 3; r += 2) {
@@ -417,17 +440,14 @@ static void garbage_after_the_token_ends_the_job(void **state)
 
 static void another_version_is_told_so(void **state)
 {
-    uint8_t bytes[256];
-    struct visitor v = {bytes, 0, 1};
-    v.size = hello_bytes(bytes, "a token of this test", 1, 2);
-    bytes[4] = 99;
+    struct visitor v = {"", 0, 1, "a token of this test", 2, 99};
     struct job j;
     job_init(&j, 2, LONG);
     struct bootstrap_config c = job_config(&j, 1), root = job_config(&j, 0);
     job_start(&j, 1, &c, visit, &v);
     job_start(&j, 0, &root, join, NULL);
     job_finish(&j);
-    ended(&j, 0, -EPROTO, "speaks version 99 of the bootstrap, rank 0 version 3");
+    ended(&j, 0, -EPROTO, "speaks version 99 of the bootstrap, rank 0 version 4");
     ended(&j, 1, -EPROTO, "speaks version 99");
 }
 
@@ -455,6 +475,38 @@ static void two_jobs_at_one_port(void **state)
         ended(&j, r, 0, "");
     ended(&j, 8, -EADDRINUSE, "another job may be using it");
     ended(&j, 9, -EPERM, "wrong job token");
+}
+
+/* In rank 0's place: it challenges whoever connects, takes a hello and says WELCOME without a proof
+ * (argument NULL) or with the very proof that came. -1: what came has the token in it. */
+static int pretend(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    static const uint8_t nonce[WIRE_NONCE_BYTES] = {1};
+    uint8_t hello[WIRE_HEADER_BYTES + WIRE_HELLO_BYTES], zeros[HMAC_BYTES] = {0};
+    struct peer p;
+    peer_init(&p, accept(c->listen_fd, NULL, NULL));
+    peer_say(&p, WIRE_CHALLENGE, 0, 0, nonce, sizeof nonce);
+    if (recv(p.fd, hello, sizeof hello, MSG_WAITALL) != sizeof hello ||
+        memmem(hello, sizeof hello, c->token, strlen(c->token)))
+        return -1;
+    peer_say(&p, WIRE_WELCOME, 0, 0, argument ? hello + WIRE_HEADER_BYTES : zeros, HMAC_BYTES);
+    ssize_t closed = recv(p.fd, hello, sizeof hello, 0);
+    peer_close(&p);
+    return (int)closed;
+}
+
+static void a_stranger_at_rank_0s_port_is_not_followed(void **state)
+{
+    for (uint32_t again = 0; again < 2; again++) {
+        struct job j;
+        job_init(&j, 2, LONG);
+        struct bootstrap_config root = job_config(&j, 0), c = job_config(&j, 1);
+        job_start(&j, 0, &root, pretend, again ? &again : NULL);
+        job_start(&j, 1, &c, join, NULL);
+        job_finish(&j);
+        assert_int_equal(j.reports[0].result, 0);
+        ended(&j, 1, -EPERM, "is not rank 0: it does not know the job's token");
+    }
 }
 
 static void kill_while_joining(uint32_t victim, int result, const char *says)
@@ -581,6 +633,7 @@ int main(void)
         cmocka_unit_test(garbage_after_the_token_ends_the_job),
         cmocka_unit_test(another_version_is_told_so),
         cmocka_unit_test(two_jobs_at_one_port),
+        cmocka_unit_test(a_stranger_at_rank_0s_port_is_not_followed),
         cmocka_unit_test(a_rank_killed_while_joining_ends_the_job),
         cmocka_unit_test(a_name_may_be_known_later),
         cmocka_unit_test(no_listener_at_the_port),

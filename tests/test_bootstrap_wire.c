@@ -155,17 +155,60 @@ static void refusals_survive_the_wire(void **state)
     assert_int_equal(strlen(text), WIRE_REFUSE_TEXT - 1);
 }
 
-static void tokens_differ_by_any_bit(void **state)
+/* The codes of RFC 4231, cases 1 and 2, and of two and three blocks (by Python). */
+static void codes_are_those_of_the_standard(void **state)
 {
-    char a[WIRE_TOKEN_BYTES], b[WIRE_TOKEN_BYTES];
-    memset(a, 0, sizeof a);
-    memcpy(a, "secret", 6);
-    memcpy(b, a, sizeof b);
-    assert_true(wire_same_token(a, b));
-    for (unsigned bit = 0; bit < 8 * WIRE_TOKEN_BYTES; bit++) {
-        b[bit / 8] = (char)(a[bit / 8] ^ 1 << bit % 8);
-        assert_false(wire_same_token(a, b));
-        b[bit / 8] = a[bit / 8];
+    static const struct {
+        char key[HMAC_KEY_BYTES];
+        const char *message, *code;
+    } cases[] = {
+        {"\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b\x0b",
+         "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
+        {"Jefe", "what do ya want for nothing?",
+         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"},
+        {"a token", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+         "c9d8613b2a8dd1dcd485b67605273ec37345ae1ec806b2b3896a567e01f4cae8"},
+        {"a token",
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaaaaaaaaaaaaaaaaa",
+         "021db1372d4b308d459d70b205d05e12cdea936ea52a5aedbec684e468eb06b2"},
+        {"a token",
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+         "04ee774ddaf0f37c83e03e9c67b463b8725ff7c763b543cab90783b5556d5f4a"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t code[HMAC_BYTES];
+        char text[2 * HMAC_BYTES + 1];
+        hmac(cases[i].key, cases[i].message, strlen(cases[i].message), code);
+        for (unsigned b = 0; b < HMAC_BYTES; b++)
+            snprintf(text + 2 * b, 3, "%02x", code[b]);
+        assert_string_equal(text, cases[i].code);
+    }
+}
+
+/* A proof is for one sender, one token, one challenge and one hello: any bit of them changes it. */
+static void proofs_differ_by_any_bit(void **state)
+{
+    struct {
+        char token[WIRE_TOKEN_BYTES];
+        uint8_t challenge[WIRE_NONCE_BYTES];
+        struct wire_hello hello;
+    } right = {.token = "secret", .hello = {.rank = 1, .world = 2}}, other;
+    uint8_t a[HMAC_BYTES], b[HMAC_BYTES];
+    wire_prove(a, WIRE_HELLO, right.token, right.challenge, &right.hello);
+    wire_prove(b, WIRE_WELCOME, right.token, right.challenge, &right.hello);
+    assert_false(hmac_same(a, b));
+    for (size_t bit = 0; bit < 8 * sizeof right; bit++) {
+        other = right;
+        ((uint8_t *)&other)[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        wire_prove(b, WIRE_HELLO, other.token, other.challenge, &other.hello);
+        /* the proof itself is no part of what is proved */
+        assert_int_equal(
+            hmac_same(a, b),
+            !memcmp(right.token, other.token, sizeof right.token) &&
+                !memcmp(right.challenge, other.challenge, sizeof right.challenge) &&
+                !memcmp(right.hello.nonce, other.hello.nonce, sizeof right.hello.nonce) &&
+                right.hello.rank == other.hello.rank && right.hello.world == other.hello.world);
     }
 }
 
@@ -177,7 +220,8 @@ int main(void)
         cmocka_unit_test(impossible_headers_are_refused),
         cmocka_unit_test(failures_survive_the_wire),
         cmocka_unit_test(refusals_survive_the_wire),
-        cmocka_unit_test(tokens_differ_by_any_bit),
+        cmocka_unit_test(codes_are_those_of_the_standard),
+        cmocka_unit_test(proofs_differ_by_any_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

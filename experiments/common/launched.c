@@ -21,3 +21,14 @@ int launched_leaves(const char *command)
             command, l.world, l.name, l.rank);
     return 1;
 }
+
+void launched_warn(const char *command, const char *launcher, uint32_t rank, uint16_t port,
+                   int guessable)
+{
+    if (!rank && guessable)
+        fprintf(stderr,
+                "mkernel %s: warning: %s gives the job no secret, so its token at port %u is made "
+                "from ids that others may guess; export MKERNEL_TOKEN=$(openssl rand -hex 16), "
+                "the same for every rank, before %s keeps them out\n",
+                command, launcher, port, launcher);
+}

@@ -3,6 +3,7 @@
 #include "experiments/job/run.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
+#include "experiments/common/launched.h"
 #include "experiments/common/pulse.h"
 #include "experiments/common/unfinished.h"
 #include "core/tuning.h"
@@ -240,16 +241,6 @@ static void run_say_shared(const struct run_job *job)
                 name, job->sharing);
 }
 
-static void run_warn_of_token(const struct run_identity *me, const char *mode)
-{
-    if (!me->rank && me->guessable)
-        fprintf(stderr,
-                "mkernel %s: warning: %s gives the job no secret, so its token at port %u is made "
-                "from ids that others may guess; export MKERNEL_TOKEN=$(openssl rand -hex 16), "
-                "the same for every rank, before %s keeps them out\n",
-                mode, me->launcher, me->port, me->launcher);
-}
-
 /* Closing hangs, in a driver perhaps: what there was to say is said, so the process may go. */
 static void run_on_alarm(int number)
 {
@@ -334,7 +325,7 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
         run_say_shared(&job);
     if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
-    run_warn_of_token(&me, name);
+    launched_warn(name, me.launcher, me.rank, me.port, me.guessable);
     run_say_assumed(&job);
     run_share_cores(me.local_world);
     reporter = is_spawned ? &spawned : NULL;

@@ -489,6 +489,10 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
         warnings.warn("RANK and WORLD_SIZE do not say how many ranks a node has: all are taken for one node's; nodes=N "
                       "says otherwise", stacklevel=2)
     comm = Communicator(arrays, chosen, **{"nodes": nodes, **joined, **settings})
+    if not joined and "rank" not in settings and "token" not in settings and comm.world > 1 and comm.rank == 0 \
+            and not os.environ.get("MKERNEL_TOKEN"):
+        warnings.warn("the launcher gives the job no secret, so its token is made from ids that others may guess; "
+                      "export MKERNEL_TOKEN=$(openssl rand -hex 16), the same for every rank, keeps them out", stacklevel=2)
     if joined:
         comm._peers = arrays.peers(group)
     if _default is None or _default.closed:
