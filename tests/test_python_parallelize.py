@@ -55,8 +55,9 @@ def is_right(comm, make, plan=None):
     wanted, gradients = step(whole, ids)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)  # parameters stay the same objects
     assert mkernel.parallelize(model, plan=plan) is model
-    divided = [name for name, x in model.state_dict().items() if x.shape != state[name].shape]
-    assert divided and all(model.state_dict()[name].numel() * comm.world == state[name].numel() for name in divided)
+    held = dict(model.named_parameters())
+    divided = [name for name, x in held.items() if x.shape != state[name].shape]
+    assert divided and all(held[name].numel() * comm.world == state[name].numel() for name in divided)
 
     weights = {name: x for name, x in model.named_parameters() if name in divided and x.ndim == 2}
     for x in weights.values():
@@ -131,7 +132,7 @@ def experts_are_right(comm, make):
     state = {name: x.clone() for name, x in model.state_dict().items()}
     mkernel.parallelize(model)
     parts = [name for name in state if name.endswith(("gate_up_proj", "down_proj"))]
-    assert parts and all(len(model.state_dict()[name]) * comm.world == len(state[name]) for name in parts)
+    assert parts and all(len(model.get_parameter(name)) * comm.world == len(state[name]) for name in parts)
     with torch.no_grad():
         logits = model(ids)
         near(getattr(logits, "logits", logits), getattr(whole(ids), "logits", whole(ids)), 0.05)
@@ -373,7 +374,8 @@ def refusals(comm):
     two = torch.nn.Sequential(Two()).bfloat16()
     mkernel.parallelize(two, plan={"0.fc1": "colwise", "0.fc2": "rowwise"})
     refuses("0: its input should be one tensor [..., 64], and there are 2", two[0], x, x)
-    refuses("should be [96, 64]: the whole of all ranks", mkernel.load_full_state_dict, model, model.state_dict())
+    refuses("should be [96, 64]: the whole of all ranks", mkernel.load_full_state_dict, model, dict(model.named_parameters()))
+    mkernel.load_full_state_dict(model, model.state_dict())
     refuses("the state dict lacks embed.weight", mkernel.load_full_state_dict, model, {})
     refuses("has tail, which the model has not", mkernel.load_full_state_dict, model,
             {**mkernel.full_state_dict(model), "tail": torch.zeros(1)})
@@ -407,6 +409,297 @@ def the_example_runs_under_torchrun():
     says(said, "parallelize: rank 0 of 2 done", "parallelize: rank 1 of 2 done", "the whole state dict is back")
 
 
+def norms_and_weights(comm, whole, gradients, model, call=None, parameters=None):
+    """The gradients of a step are those of the whole model, alike on all ranks where all have the parameter."""
+    for x in model.parameters():
+        x.grad = None
+    loss_of(call or model, IDS).backward()
+    for name, x in (parameters or dict(model.named_parameters())).items():
+        near(x.grad, own(comm, name, gradients[name]), 0.06)
+        if x.shape == gradients[name].shape:
+            assert all(torch.equal(y, x.grad) for y in gathered(x.grad)), name
+
+
+IDS = torch.arange(48).reshape(3, 16) * 7 % WORDS
+
+
+def loss_of(model, ids):
+    logits = model(ids)
+    return torch.nn.functional.cross_entropy(getattr(logits, "logits", logits).float().flatten(0, 1), (ids * 7 % WORDS).flatten())
+
+
+class Reads(torch.nn.Module):
+    """A layer that computes by a norm's weight itself, as fused kernels do."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp, self.norm = MLP(False), Norm(H)
+
+    def forward(self, x):
+        return x + self.mlp(torch.nn.functional.rms_norm(x, (H,), self.norm.weight))
+
+
+def replaced_parameters_have_whole_gradients(comm):
+    def pair(make=Model, before=lambda model: None):
+        torch.manual_seed(1)
+        model = make().bfloat16()
+        whole = copy.deepcopy(model).float()
+        loss_of(whole, IDS).backward()
+        before(model)
+        mkernel.parallelize(model)
+        return whole, {name: x.grad for name, x in whole.named_parameters()}, model
+
+    # frozen at first
+    of = pair(before=lambda model: [x.requires_grad_(False) for name, x in model.named_parameters() if "before" in name or "q_norm" in name])
+    for x in of[2].parameters():
+        x.requires_grad_(True)
+    norms_and_weights(comm, *of)
+    whole, gradients, model = of
+    # a state dict that takes the parameters' place, of state_dict() and of parts; what it is read from then
+    model.load_state_dict({name: x.clone() for name, x in model.state_dict().items()}, assign=True)
+    norms_and_weights(comm, *of)
+    model.load_state_dict({name: x.detach().clone() for name, x in model.named_parameters()}, assign=True)
+    norms_and_weights(comm, *of)
+    assert model.layers[0].mlp.mkernel_block.laid["weight"][0] is model.layers[0].mlp.gate_proj.weight  # no copy in each call
+    # a copy, and a copy of that
+    for model in (copy.deepcopy(model), copy.deepcopy(copy.deepcopy(model))):
+        norms_and_weights(comm, whole, gradients, model)
+    # new parameters
+    for module in model.modules():
+        for name, x in list(module._parameters.items()):
+            if x is not None:
+                setattr(module, name, torch.nn.Parameter(x.detach().clone()))
+    norms_and_weights(comm, whole, gradients, model)
+    # parameters of a functional call, on which the model's memory does not depend afterwards
+    given = {name: x.detach().clone().requires_grad_() for name, x in model.named_parameters()}
+    at = {name: x.data_ptr() for name, x in given.items()}
+    norms_and_weights(comm, whole, gradients, model, lambda ids: torch.func.functional_call(model, given, (ids,)), given)
+    assert at == {name: x.data_ptr() for name, x in given.items()}
+    norm = torch.nn.utils.clip_grad_norm_(given.values(), 1e9)
+    near(norm, torch.stack([x.norm() for x in gradients.values()]).norm(), 0.02)
+    # weights that were moved by .data: what is there is what is used
+    with torch.no_grad():
+        wanted = model(IDS)
+        for x in model.parameters():
+            x.data = x.data.clone()
+        assert torch.equal(model(IDS), wanted)
+    refuses("a weight of 96 rows was put in the place of this rank's 48", functional, model, {"layers.0.mlp.up_proj.weight": whole.layers[0].mlp.up_proj.weight.bfloat16()})
+    # a norm that the layer reads by itself, checkpointed or not
+    for name in ("", "reentrant", "not reentrant"):
+        def make():
+            model = Model()
+            model.layers, model.checkpointed = torch.nn.ModuleList([Reads(), Reads()]), name
+            return model
+        norms_and_weights(comm, *pair(make))
+    # a module that was put into a layer later
+    whole, gradients, model = pair()
+    for of_model in (whole, model):
+        torch.manual_seed(2)
+        for layer in of_model.layers:
+            layer.after = torch.nn.Sequential(layer.after, Norm(H).to(layer.after.weight.dtype))
+        of_model.zero_grad()
+    loss_of(whole, IDS).backward()
+    norms_and_weights(comm, whole, {name: x.grad for name, x in whole.named_parameters()}, model)
+    # another module in a divided one's place, and a whole state dict
+    model.layers[0].mlp.up_proj = torch.nn.Sequential(model.layers[0].mlp.up_proj)
+    refuses("layers.0.mlp.up_proj is a Sequential, which was put there after mkernel.parallelize", model, IDS)
+    try:
+        import pickle
+        pickle.dumps(model)
+        raise AssertionError("pickled")
+    except mkernel.Refused as e:
+        says(str(e), "mkernel.save_checkpoint(model, path) writes the whole")
+
+
+def functional(model, given):
+    return torch.func.functional_call(model, given, (IDS,))
+
+
+def norms_of_gradients_are_of_all_ranks(comm):
+    """Clipped, the divided model is the whole one, and weights that all ranks have stay alike."""
+    for norm_type in (2.0, 1.0, float("inf")):
+        torch.manual_seed(1)
+        model = Model().bfloat16()
+        whole = copy.deepcopy(model).float()
+        mkernel.parallelize(model)
+        for of in (model, whole):
+            loss_of(of, IDS).backward()
+        right = torch.nn.utils.clip_grad_norm_(whole.parameters(), 0.1, norm_type)
+        near(torch.nn.utils.get_total_norm([x.grad for x in model.parameters()], norm_type), right, 0.02)
+        got = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1, norm_type)
+        near(got, right, 0.02)
+        assert all(torch.equal(x, got) for x in gathered(got))
+        wanted = dict(whole.named_parameters())
+        for name, x in model.named_parameters():
+            near(x.grad, own(comm, name, wanted[name].grad), 0.08)
+            if x.shape == wanted[name].shape:
+                assert all(torch.equal(y, x.grad) for y in gathered(x.grad)), name
+        near(torch.nn.utils.get_total_norm(model.parameters(), norm_type), torch.nn.utils.get_total_norm(whole.parameters(), norm_type))
+    model.layers[0].mlp.up_proj.weight.grad.fill_(float("inf") if comm.rank == 0 else 0)
+    try:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+        raise AssertionError("not finite")
+    except RuntimeError as e:
+        says(str(e), "non-finite")
+
+
+def checkpoints_of_torch_distributed_are_whole(comm):
+    import pathlib
+    import tempfile
+    import torch.distributed.checkpoint as dcp
+
+    folder = [tempfile.mkdtemp() if comm.rank == 0 else ""]
+    torch.distributed.broadcast_object_list(folder)
+    torch.manual_seed(1)
+    model = Model().bfloat16()
+    state = {name: x.clone() for name, x in model.state_dict().items()}
+    mkernel.parallelize(model)
+    dcp.save({"model": model.state_dict()}, checkpoint_id=folder[0])
+    read = {"model": {name: torch.zeros_like(x) for name, x in state.items()}}
+    dcp.load(read, checkpoint_id=folder[0])
+    assert all(torch.equal(read["model"][name], x) for name, x in state.items())
+    other = mkernel.parallelize(copy.deepcopy(Model()).bfloat16())
+    held = {"model": other.state_dict()}
+    dcp.load(held, checkpoint_id=folder[0])
+    other.load_state_dict(held["model"])
+    full = mkernel.full_state_dict(other)
+    assert all(torch.equal(full[name], x) for name, x in state.items())
+    assert torch.equal(other(IDS), model(IDS))
+    torch.distributed.barrier()
+    if comm.rank == 0:
+        import shutil
+        shutil.rmtree(pathlib.Path(folder[0]))
+
+
+def what_is_fused_is_what_is_there(comm):
+    """Without gradients a hook, another activation, another eps is what the model's code says, whether it was fused before or not."""
+    def check(change, mode="sequence", make=Model, moves=True):
+        torch.manual_seed(1)
+        model = make().bfloat16()
+        whole = copy.deepcopy(model)
+        mkernel.parallelize(model, mode=mode)
+        with torch.no_grad():
+            before = model(IDS)
+            for of in (whole, model):
+                for layer in of.layers:
+                    change(layer)
+            right = whole(IDS)
+            assert not moves or (right - before).norm() > 0.05 * before.norm()
+            near(model(IDS), right, 0.03)
+            near(copy.deepcopy(model)(IDS), right, 0.03)
+
+    def act():
+        class Own(MLP):
+            def __init__(self):
+                super().__init__(False)
+                self.act_fn, self.scale = torch.nn.SiLU(), 1.0
+
+            def forward(self, x):
+                return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+        model = Model()
+        for layer in model.layers:
+            layer.mlp = Own()
+        return model
+
+    twice = lambda module, arguments, result: result * 2
+    for mode in ("sequence", "decode"):
+        check(lambda layer: layer.mlp.gate_proj.register_forward_hook(twice), mode)
+        check(lambda layer: layer.mlp.up_proj.register_forward_hook(twice), mode)
+        check(lambda layer: layer.mlp.down_proj.register_forward_hook(twice), mode)
+        check(lambda layer: layer.mlp.act_fn.register_forward_hook(twice), mode, act)
+        check(lambda layer: setattr(layer.mlp, "act_fn", torch.nn.ReLU()), mode, act)
+        check(lambda layer: setattr(layer.mlp.act_fn, "forward", torch.nn.functional.relu), mode, act)
+        check(lambda layer: [setattr(x, "variance_epsilon", 4.0) for x in (layer.before, layer.after)], mode, eps)
+        check(lambda layer: layer.after.register_forward_hook(twice), mode)
+        check(lambda layer: layer.after.register_parameter("weight", torch.nn.Parameter(layer.after.weight.detach() * 2)), mode)
+        check(lambda layer: layer.mlp.eval(), mode, moves=False)
+    model = mkernel.parallelize(routed().bfloat16())
+    model.layers[1].mlp.experts.act = torch.nn.functional.relu
+    with torch.no_grad():
+        refuses("layers.1.mlp.experts has changed since mkernel.parallelize", model, IDS)
+
+
+class Eps(Norm):
+    def __init__(self, n):
+        super().__init__(n)
+        self.variance_epsilon = 1e-6
+
+    def forward(self, x):
+        return torch.nn.functional.rms_norm(x, (x.shape[-1],), self.weight, self.variance_epsilon)
+
+
+def eps():
+    model = Model()
+    for layer in model.layers:
+        layer.before, layer.after = Eps(H), Eps(H)
+    return model
+
+
+@scene
+def of_frameworks():
+    comm = start()
+    replaced_parameters_have_whole_gradients(comm)
+    norms_of_gradients_are_of_all_ranks(comm)
+    checkpoints_of_torch_distributed_are_whole(comm)
+    what_is_fused_is_what_is_there(comm)
+    end(comm)
+
+
+@case
+def what_frameworks_replace_copy_clip_save_and_hook_is_right_or_refused():
+    ranks(2, of_frameworks)
+
+
+@scene
+def with_fsdp():
+    """Two groups of two ranks: FSDP2 between the groups, parallelize in them."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+    comm = mkernel.init(group=mesh["model"].get_group(), timeout_ns=600_000_000_000)
+    data = mesh["data"].get_local_rank()
+    torch.manual_seed(1)
+    model = Model().bfloat16()
+    whole = copy.deepcopy(model).float()
+    refuses("mkernel.parallelize first, then wrap", mkernel.parallelize, fully_shard(copy.deepcopy(model), mesh=mesh["data"]))
+    mkernel.parallelize(model)
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh["data"])
+    fully_shard(model, mesh=mesh["data"])
+    ids = torch.randint(0, WORDS, (2, 3, 16), generator=torch.Generator().manual_seed(5))
+    optimizers = [torch.optim.SGD(of.parameters(), lr=1.0) for of in (model, whole)]
+    for step in range(4):
+        got = loss_of(model, ids[data])
+        losses = [loss_of(whole, x) for x in ids]
+        near(got.detach(), losses[data].detach(), 0.02)
+        got.backward()
+        (sum(losses) / 2).backward()
+        norms = [torch.nn.utils.clip_grad_norm_(of.parameters(), 1.0) for of in (model, whole)]
+        near(norms[0], norms[1], 0.03)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        with torch.no_grad():  # which must not take the memory away that FSDP gathers into
+            near(loss_of(model, ids[data]), loss_of(whole, ids[data]), 0.02)
+    full, wanted = mkernel.full_state_dict(model), whole.state_dict()
+    for name, x in full.items():
+        near(x, wanted[name], 0.03)
+    refuses("mkernel.full_state_dict(model) gives the whole", model.state_dict)
+    refuses("mkernel.full_state_dict(model) gives the whole", mkernel.save_checkpoint, model, "/nowhere")
+    refuses("before the model is wrapped", mkernel.load_full_state_dict, model, full)
+    comm.close()
+    dist.destroy_process_group()
+
+
+@case
+def a_model_that_fsdp_shards_between_groups_trains_as_the_whole_one():
+    ranks(4, with_fsdp)
+
+
 @scene
 def of_transformers():
     import transformers as t
@@ -422,6 +715,7 @@ def of_transformers():
     experts_are_right(comm, lambda: t.Qwen2MoeForCausalLM(t.Qwen2MoeConfig(**sizes, **few, shared_expert_intermediate_size=INNER)))
     experts_are_right(comm, lambda: t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**sizes, **few, head_dim=DIM)))
 
+    refuses("mkernel.save_checkpoint(model, path) writes the whole", mkernel.parallelize(t.LlamaForCausalLM(t.LlamaConfig(**sizes)).bfloat16()).save_pretrained, "/nowhere")
     # Checkpointed as transformers does it; a prompt in one mode and the next word in the other, with one cache; generate.
     torch.manual_seed(1)
     model = t.LlamaForCausalLM(t.LlamaConfig(**sizes)).bfloat16()

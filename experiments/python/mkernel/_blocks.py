@@ -86,15 +86,67 @@ def check_experts(comm, name, module):
             raise Refused(f"{name}: its forward does not make the sum of weight * (silu(x gate) * (x up)) down, which is what moe_ffn makes")
 
 
+class Seen:
+    """A module whose forward was told by what it makes. Before a call that goes past that forward it is asked whether all is as it was: hooks, children,
+    attributes, code. It says so of tensors alone that they have the same names: their values are read in each call."""
+
+    def __init__(self, module):
+        self.modules = [(x, type(x), _code(x), dict(x._modules), len(x._forward_pre_hooks), self._own(x)) for x in module.modules()]
+
+    @staticmethod
+    def _own(module):
+        return {name: x for name, x in vars(module).items() if name not in _FREE}
+
+    def still(self) -> bool:
+        if _hooks._global_forward_hooks or _hooks._global_forward_pre_hooks:
+            return False
+        for i, (x, kind, code, children, hooks, own) in enumerate(self.modules):
+            if i and (x._forward_hooks or x._forward_pre_hooks) or len(x._forward_pre_hooks) != hooks:
+                return False
+            if type(x) is not kind or x._modules != children or x._buffers or _code(x) != code:
+                return False
+            now = vars(x)
+            if len(now) - sum(name in now for name in _FREE) != len(own):
+                return False
+            for name, y in own.items():
+                z = now.get(name, self)
+                if z is not y and not (type(z) is type(y) and type(y) in (int, float, bool, str) and z == y):
+                    return False
+        return True
+
+
+_hooks = torch.nn.modules.module
+_FREE = ("training", "mkernel_seen")  # what a forward makes is told in both modes
+
+
+def _code(module) -> list:
+    return [x.__dict__.get("forward") for x in type(module).__mro__]
+
+
+def in_both_modes(module, tell):
+    """What tell() says of a module, training or not; None where that differs."""
+    modes = [(x, x.training) for x in module.modules()]
+    try:
+        said = [tell() for mode in (True, False) if module.train(mode)]
+    finally:
+        for x, mode in modes:
+            x.training = mode
+    return said[0] if said[0] == said[1] else None
+
+
 _GATES = {"silu": torch.nn.functional.silu, "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh")}
 
 
 def gate_of(module, columns, row) -> str:
+    return in_both_modes(module, lambda: _gate_of(module, columns, row)) or ""
+
+
+def _gate_of(module, columns, row) -> str:
     """The activation f with which the module's forward makes row(f(gate(x)) * up(x)) of its two column-parallel modules, as ag_gemm's gated epilogue
     does; "": it makes something else. Told by what it makes of small weights in their place."""
     linears = [getattr(module, x) for x in (*columns, row)]
     own = {f"{name}.{kind}" for name, x in zip((*columns, row), linears) for kind, _ in x.named_parameters()}
-    if len(columns) != 2 or {name for name, _ in module.named_parameters()} != own or len({x.bias is None for x in linears[:2]}) != 1:
+    if len(columns) != 2 or any(True for _ in module.buffers()) or {name for name, _ in module.named_parameters()} != own or len({x.bias is None for x in linears[:2]}) != 1:
         return ""
     with torch.no_grad():
         wave = torch.arange(2000, device=linears[0].weight.device if linears[0].weight.device.type != "meta" else "cpu").float().mul(0.7).sin()

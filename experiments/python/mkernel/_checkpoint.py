@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from . import operators
+from . import _divided, operators
 from ._library import Refused
 from ._parallelize import of_model
 
@@ -43,10 +43,9 @@ def _steps(rows: int, row_bytes: int):
 class _Part:
     """A rank's part of a parameter (or of a buffer, all of it) under its name in the state dict."""
 
-    def __init__(self, of, name, held):
+    def __init__(self, of, name, held, dimension):
         self.of, self.name = of, name
-        self.held = held.detach()
-        dimension, self.shape = of.shards.get(name), list(held.shape)
+        self.held, self.shape = held.detach(), list(held.shape)
         self.by_columns = dimension == held.ndim - 1
         self.by_rows = dimension is not None and not self.by_columns
         if dimension is not None:
@@ -68,6 +67,8 @@ class _Part:
 
     def load(self, runs, tensors) -> None:
         """Copies this rank's part, a piece at a time."""
+        if type(self.held) is not torch.Tensor:
+            raise Refused(f"{self.name} is a {type(self.held).__name__}: load the weights after mkernel.parallelize, before the model is wrapped")
         rows, columns = _matrix(self.held.shape)
         target, rank = self.held.view(rows, columns), self.of.comm.rank
         begin = rank * rows if self.by_rows else 0
@@ -82,7 +83,7 @@ class _Part:
     def pieces(self):
         """The whole, as (first row, rows on the CPU), in pieces; all ranks call alike where it is divided."""
         rows, columns = _matrix(self.held.shape)
-        matrix, comm = self.held.reshape(rows, columns), self.of.comm
+        matrix, comm = _divided.whole(self.held).reshape(rows, columns), self.of.comm  # of FSDP's the whole of this rank's part
         if not (self.by_rows or self.by_columns):
             for i, count in _steps(rows, columns * matrix.element_size()):
                 yield i, matrix[i : i + count].to("cpu", copy=True)
@@ -98,13 +99,13 @@ class _Part:
 
 def _parts(model):
     """Of all names in the state dict; those of one tensor once, under the first."""
-    of, seen, parts, same = of_model(model), {}, [], {}
+    of, seen, parts, same, divided = of_model(model), {}, [], {}, _divided.dimensions(model)
     for name, held in model.state_dict(keep_vars=True).items():
         if id(held) in seen:
             same[name] = seen[id(held)]
         else:
             seen[id(held)] = name
-            parts.append(_Part(of, name, held))
+            parts.append(_Part(of, name, held, divided.get(id(held))))
     return of, parts, same
 
 
@@ -116,7 +117,7 @@ def full_state_dict(model) -> dict:
         for first, rows in part.pieces():
             matrix[first : first + len(rows)] = rows
         whole[part.name] = matrix.reshape(part.shape)
-    return {name: whole[same.get(name, name)] for name in model.state_dict()}
+    return {name: whole[same.get(name, name)] for name in model.state_dict(keep_vars=True)}
 
 
 def _check_shape(name, shape, part, run):
@@ -128,13 +129,13 @@ def _check_shape(name, shape, part, run):
 def load_full_state_dict(model, state):
     of, parts, same = _parts(model)
     missing = [part.name for part in parts if part.name not in state]
-    unknown = [name for name in state if name not in model.state_dict()]
+    unknown = [name for name in state if name not in model.state_dict(keep_vars=True)]
     if missing or unknown:
         raise Refused("the state dict " + " and ".join([f"lacks {x}" for x in missing[:1]] + [f"has {x}, which the model has not" for x in unknown[:1]]))
     for part in parts:
         _check_shape(part.name, state[part.name].shape, part, part.runs()[0])
     for part in parts:
-        part.load(part.runs(), state)
+        part.load(part.runs(), {part.name: _divided.whole(state[part.name])})
     of.empty = False
 
 
@@ -166,6 +167,9 @@ def save(model, path, file_bytes):
     from . import _safetensors
 
     of, parts, _ = _parts(model)
+    for part in parts:
+        if type(part.held) is not torch.Tensor:
+            raise Refused(f"{part.name} is a {type(part.held).__name__}, of which groups of ranks have copies: mkernel.full_state_dict(model) gives the whole, for one to write")
     if of.empty:
         raise Refused("the model was parallelised on meta, and its weights have not been loaded: there is nothing to save")
     tensors = {run.key: (run.shape, part.held.dtype) for part in parts for run in of.runs.get(part.name, part.runs())}

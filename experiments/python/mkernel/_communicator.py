@@ -65,7 +65,7 @@ class Communicator:
         self.nodes: int = library.mk_comm_nodes(self._address)
         self.gpus: int = library.mk_comm_gpus(self._address)  # ranks of each node
         self.world: int = self.nodes * self.gpus  # ranks in all
-        self._peers = None  # the ranks' numbers in torch.distributed, where it has said who they are
+        self._peers = self._group = None  # the ranks' numbers in torch.distributed, and their group (None: all), where it has said who they are
         self.handle: int = _next_handle
         _next_handle += 1
         _communicators[self.handle] = self
@@ -494,7 +494,7 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
         warnings.warn("the launcher gives the job no secret, so its token is made from ids that others may guess; "
                       "export MKERNEL_TOKEN=$(openssl rand -hex 16), the same for every rank, keeps them out", stacklevel=2)
     if joined:
-        comm._peers = arrays.peers(group)
+        comm._peers, comm._group = arrays.peers(group), group
     if _default is None or _default.closed:
         _default = comm
     return comm

@@ -14,9 +14,13 @@ in mode "decode" all ranks have all rows: each brings a part of them, and the re
 """
 from __future__ import annotations
 
+import copy
+import functools
+
 import torch
 
-from . import _blocks, _communicator, _pending, operators
+from . import _blocks, _communicator, _divided, _pending, operators
+from ._divided import Divided
 from ._library import Refused
 
 MODES = ("sequence", "decode")
@@ -27,12 +31,13 @@ class Parallel:
 
     def __init__(self, comm, mode):
         self.comm, self.mode = comm, mode
-        self.shards = {}  # name of a parameter -> dimension that is divided
         self.norms = ""  # behind a sum over ranks and a residual: "faster" as _pending.FASTER says, "epilogue", "kernel", or "", the model's own
         self.leaving = None  # of the layers: a sum that waits for the model's last norm
         self.empty = False  # the model came on meta, and no weights have been loaded
         self.gates = False  # a block has one: in mode "decode", where all ranks have all rows, this rank's own communicator multiplies
+        self.made_mesh = None  # mesh()
         self.runs = {}  # name of a parameter -> the tensors that it is in the checkpoint that was loaded
+        self.inside = []  # modules of the layers that are computing for a gradient, the innermost last
         self.graded = []  # of the modules around the layers that are being called: whether gradients are wanted. A reentrant checkpoint hides that from the layers
 
     def begins(self, module, arguments):
@@ -48,8 +53,31 @@ class Parallel:
         if mode == "decode" and self.gates:
             self.comm.alone()  # not first within a capture
 
+    def opens(self, layer, arguments):
+        if torch.is_grad_enabled():
+            if not torch.compiler.is_compiling():
+                _share(self, layer)  # what has been put there since
+            self.inside.append(layer)
+
+    def closes(self, module, arguments, result):
+        while self.inside and self.inside.pop() is not module:  # a module that raised before opens has left nothing
+            pass
+
+    def mesh(self):
+        """Of the ranks, for DTensors. Refused where torch.distributed does not know them."""
+        if self.comm._peers is None:
+            raise Refused("state_dict() would have this rank's parts alone, and torch.distributed, which could say so, has not been initialised before "
+                          "mkernel.init: mkernel.full_state_dict(model) gives the whole, mkernel.save_checkpoint writes it")
+        if self.made_mesh is None:
+            group = self.comm._group or torch.distributed.group.WORLD
+            self.made_mesh = torch.distributed.device_mesh.DeviceMesh.from_group(group, self.comm._place.type)
+        return self.made_mesh
+
     def __deepcopy__(self, memo):
         return self
+
+    def __reduce__(self):
+        raise Refused("a parallelised model cannot be pickled, its parts are of this job: mkernel.save_checkpoint(model, path) writes the whole")
 
 
 class Block:
@@ -58,28 +86,69 @@ class Block:
     def __init__(self, of, name, columns, row):
         self.of, self.name, self.columns, self.row = of, name, columns, row
         self.whole = {"weight": None, "bias": None}
+        self.laid = {"weight": (), "bias": ()}  # the parameters that are views of these
+        self.kept = None  # the row-parallel weight, where nobody else gives and takes its memory (FSDP does)
         self.product = None  # in the block's forward: the product, and whether it has the biases
         self.gate = ""  # the activation, where its forward is row(f(gate) * up)
+        self.seen = None  # the module as `gate` was told of it
         self.hidden = None  # in such a forward, where no gradient is wanted: f(gate) * up
 
+    def linears(self, module):
+        found = [getattr(module, name) for name in self.columns]
+        for name, x, of in (*zip(self.columns, found, (Column,) * len(found)), (self.row, getattr(module, self.row), Row)):
+            if not isinstance(x, of):
+                raise Refused(f"{self.name}.{name} is a {type(x).__name__}, which was put there after mkernel.parallelize: an adapter or another module in a "
+                              "divided one's place cannot be computed")
+        return found
+
+    def lay(self, module):
+        """Puts the weights one under another in memory, and the biases; parameters become views. Where others stand in their place (FSDP's), nothing is moved."""
+        linears = self.linears(module)
+        for kind in self.whole:
+            parts = [x._parameters.get(kind) for x in linears]
+            if any(type(x) is not torch.nn.Parameter for x in parts) or len({(x.dtype, x.device) for x in parts}) != 1:
+                self.whole[kind], self.laid[kind] = None, ()
+            elif not _holds(self.whole[kind], parts):
+                with torch.no_grad():
+                    self.whole[kind] = torch.cat([x.detach() for x in parts])
+                    for x, part in zip(parts, self.whole[kind].split([len(x) for x in parts])):
+                        x.data = part
+            self.laid[kind] = tuple(parts) if self.whole[kind] is not None else ()
+        self.kept = getattr(module, self.row)._parameters["weight"]
+
+    def __deepcopy__(self, memo):
+        new = memo[id(self)] = Block(self.of, self.name, self.columns, self.row)  # and the copied module lays its own
+        new.gate, new.seen = self.gate, copy.deepcopy(self.seen, memo)
+        return new
+
     def read(self, module):
-        """The modules, the weights one under another and the biases, None where not all have one. Parameters are views of these; where somebody has put others
-        there (`.to`, a state dict that was assigned), they are laid anew."""
-        linears = [getattr(module, name) for name in self.columns]
+        """The modules, the weights one under another and the biases, None where not all have one."""
+        linears = self.linears(module)
         return linears, self._read("weight", linears), None if any(x.bias is None for x in linears) else self._read("bias", linears)
 
     def _read(self, kind, linears):
-        parts = [getattr(x, kind) for x in linears]
-        if not torch.compiler.is_compiling() and not _holds(self.whole[kind], parts):
+        """Of parameters that do not lie in `whole` a copy: who put them there (a functional call, FSDP) may go on with their memory."""
+        parts, whole = [getattr(x, kind) for x in linears], self.whole[kind]
+        for x in linears:
+            x.uses()
+        for x, part in zip(linears, parts):
+            if len(part) != x.out_features:
+                raise Refused(f"{self.name}: a {kind} of {len(part)} rows was put in the place of this rank's {x.out_features}: mkernel.load_full_state_dict "
+                              "takes whole tensors")
+        if torch.compiler.is_compiling():
+            held = len(self.laid[kind]) == len(parts) and all(x is y for x, y in zip(parts, self.laid[kind]))
+        else:
+            held = _holds(whole, parts)
+            if not held:
+                self.whole[kind], self.laid[kind] = None, ()  # nor is memory kept that FSDP has taken over
+        if not held:
             with torch.no_grad():
-                self.whole[kind] = torch.cat([x.detach() for x in parts])
-                for x, part in zip(parts, self.whole[kind].split([len(x) for x in parts])):
-                    x.data = part
+                whole = torch.cat([x.detach() for x in parts])
         if torch.is_grad_enabled() and any(x.requires_grad for x in parts):
             mains = [getattr(x, "main_grad", None) for x in parts]
-            self.whole[kind].main_grad = None if any(x is None for x in mains) else mains
-            return _Together.apply(self.whole[kind], *parts)
-        return self.whole[kind]
+            whole.main_grad = None if any(x is None for x in mains) else mains
+            return _Together.apply(whole, *parts)
+        return whole
 
 
 def _holds(whole, parts):
@@ -87,10 +156,13 @@ def _holds(whole, parts):
         return False
     at = whole.data_ptr()
     for x in parts:
-        if x.data_ptr() != at or x.dtype is not whole.dtype:
+        if type(x) not in _PLAIN or x.data_ptr() != at or x.dtype is not whole.dtype:
             return False
         at += x.numel() * x.element_size()
     return True
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class _Together(torch.autograd.Function):
@@ -144,8 +216,70 @@ class _Leave(torch.autograd.Function):
         return _own(ctx.comm, gradient), None
 
 
-class Column(torch.nn.Linear):
+class _Shared(torch.autograd.Function):
+    """A parameter that all ranks have and use for their own rows or heads: its gradient is the sum over the ranks."""
+
+    @staticmethod
+    def forward(ctx, x, comm):
+        ctx.comm = comm
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        W = ctx.comm.world
+        flat = gradient.reshape(-1)
+        flat = flat if flat.dtype is torch.float16 else flat.bfloat16()
+        columns = -(-len(flat) // (8 * W)) * 8
+        room = flat.new_zeros(W, columns)
+        room.view(-1)[: len(flat)] = flat
+        summed = operators.all_gather(operators.reduce_scatter(room, comm=ctx.comm), comm=ctx.comm)
+        return summed.reshape(-1)[: len(flat)].reshape(gradient.shape).to(gradient.dtype), None
+
+
+class _Shares:
+    """Before the class of a module in the layers with parameters that all ranks have. While a layer computes they are read through _Shared, so the sum is part of
+    the graph, whatever Parameter is there; else they are what they were."""
+
+    shared = ()  # their names
+
+    def forward(self, *arguments, **named):
+        of = self.mkernel_of
+        of.inside.append(self)
+        try:
+            return super().forward(*arguments, **named)
+        finally:
+            of.closes(self, None, None)
+
+
+def _read_shared(name):
+    def read(self):
+        x = self._parameters.get(name)
+        if x is None:
+            return self.__getattr__(name)
+        of = self.mkernel_of
+        return _Shared.apply(x, of.comm) if of.inside and x.requires_grad and torch.is_grad_enabled() and of.mode == "sequence" and of.comm.world > 1 else x
+
+    return property(read)
+
+
+@functools.lru_cache(None)
+def _sharing(of, names):
+    return type(of.__name__, (_Shares, of), {"__module__": of.__module__, "shared": names, **{name: _read_shared(name) for name in names}})
+
+
+def _share(of, layer):
+    """For all modules that are in it now, and parameters that they have now."""
+    for module in layer.modules():
+        names = tuple(name for name, x in module._parameters.items() if x is not None and name not in getattr(module, "divided", ()))
+        if set(names) - set(getattr(type(module), "shared", ())):
+            module.mkernel_of = of
+            module.__class__ = _sharing(type(module), names)
+
+
+class Column(Divided, torch.nn.Linear):
     """Column-parallel: this rank's rows of the weight [N/W, K]. Its block has computed the product."""
+
+    divided = {"weight": 0, "bias": 0}
 
     def forward(self, x):
         block = self.block
@@ -156,15 +290,18 @@ class Column(torch.nn.Linear):
         return y if self.bias is None or block.product[1] else y + self.bias
 
 
-class Row(torch.nn.Linear):
+class Row(Divided, torch.nn.Linear):
     """Row-parallel: this rank's columns of the weight [N, K/W]. The bias is added once, to the sum."""
+
+    divided = {"weight": 1}
 
     def forward(self, x):
         of = self.of
+        self.uses()
         exact = torch.are_deterministic_algorithms_enabled()
         rows = x.reshape(-1, x.shape[-1])
         lead = (*x.shape[:-2], x.shape[-2] // of.comm.world) if of.mode == "sequence" else x.shape[:-1]
-        if of.norms and self.bias is None and not any(of.graded) and _pending.may_wait():
+        if of.norms and self.bias is None and self.weight is self.block.kept and not any(of.graded) and _pending.may_wait():
             return _pending.Pending(of, rows, self.weight.detach(), lead)
         if of.mode == "sequence":
             y = operators.gemm_rs(rows, self.weight.t(), deterministic=exact, comm=of.comm)
@@ -174,19 +311,33 @@ class Row(torch.nn.Linear):
         return y if self.bias is None else y + self.bias
 
 
-class _Gated:
-    """Before the class of a module whose block has a gate."""
+class _Whole:
+    """Before the class of a block's module."""
+
+    def __setstate__(self, state):  # of a copy
+        super().__setstate__(state)
+        self.mkernel_block.lay(self)
+
+    def _apply(self, *arguments, **named):
+        made = super()._apply(*arguments, **named)
+        self.mkernel_block.lay(self)
+        return made
 
     def forward(self, *arguments, **named):
         hidden = self.mkernel_block.hidden
         return super().forward(*arguments, **named) if hidden is None else getattr(self, self.mkernel_block.row)(hidden)
 
 
-class Experts(torch.nn.Module):
+class Experts(Divided):
     """This rank's experts, gate_up_proj [E/W, 2 I, H] and down_proj [E/W, H, I]. In place of a module that is called with rows, ids and weights."""
+
+    divided = {"gate_up_proj": 0, "down_proj": 0}
 
     def forward(self, x, ids, weights):
         of, W = self.of, self.of.comm.world
+        if not self.mkernel_seen.still():
+            raise Refused(f"{self.mkernel_name} has changed since mkernel.parallelize (a hook, an activation, an attribute): experts are computed by moe_ffn, which "
+                          "does not know")
         if torch.is_grad_enabled() and (x.requires_grad or weights.requires_grad or self.gate_up_proj.requires_grad or self.down_proj.requires_grad):
             raise Refused(f"{self.mkernel_name}: experts are computed by moe_ffn, which has no backward: call the model under torch.no_grad()")
         rows = x.reshape(-1, x.shape[-1])
@@ -219,7 +370,7 @@ def _block_begins(module, arguments, named):
     rows = x.reshape(-1, x.shape[-1])
     graded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (rows, weight, *(x.bias for x in linears)))
     bias = None if graded else biases  # the product's epilogue has no backward
-    if block.gate and not graded and (of.mode == "sequence" or len(rows) > 32):  # of fewer cuBLAS's products of gate and up by themselves are 1 to 2 % of a step faster
+    if block.gate and not graded and block.seen.still() and (of.mode == "sequence" or len(rows) > 32):  # of fewer cuBLAS's products of gate and up by themselves are 1 to 2 % of a step faster
         comm = of.comm if of.mode == "sequence" else of.comm.alone()
         hidden = operators.ag_gemm(rows, weight.t(), bias=bias, activation=block.gate, gated=True, comm=comm)
         block.hidden = hidden.reshape(*x.shape[:-2], x.shape[-2] * comm.world, hidden.shape[-1])
@@ -236,6 +387,10 @@ def _block_begins(module, arguments, named):
     if isinstance(where, int):
         return (*arguments[:where], y, *arguments[where + 1 :]), named
     return arguments, {**named, where: y}
+
+
+def _loaded(module, keys):
+    module.mkernel_block.lay(module)
 
 
 def _block_ends(module, arguments, result):
@@ -277,25 +432,6 @@ def _layers_end(module, arguments, result):
     return _Leave.apply(result, of.comm)
 
 
-def _sum_over_ranks(of):
-    """A hook for the gradient of a parameter that all ranks have and use for their own rows or heads."""
-
-    def hook(gradient):
-        W = of.comm.world
-        if of.mode != "sequence" or W == 1:
-            return None
-        flat = gradient.reshape(-1)
-        flat = flat if flat.dtype is torch.float16 else flat.bfloat16()
-        columns = -(-len(flat) // (8 * W)) * 8
-        room = flat.new_zeros(W, columns)
-        room.view(-1)[: len(flat)] = flat
-        with torch.no_grad():
-            summed = operators.all_gather(operators.reduce_scatter(room, comm=of.comm), comm=of.comm)
-        return summed.reshape(-1)[: len(flat)].reshape(gradient.shape).to(gradient.dtype)
-
-    return hook
-
-
 def parallelize(model, comm, mode, plan):
     comm = comm or _communicator.default()
     if mode not in MODES:
@@ -304,6 +440,9 @@ def parallelize(model, comm, mode, plan):
         raise Refused("the communicator's arrays are numpy's: import torch before mkernel.init")
     if any(hasattr(x, "mkernel_of") or hasattr(x, "mkernel_block") for x in model.modules()):
         raise Refused("the model is parallelised already")
+    for name, x in model.named_parameters():
+        if type(x) is not torch.nn.Parameter:
+            raise Refused(f"{name} is a {type(x).__name__}: divide the model by mkernel.parallelize first, then wrap it")
     blocks = _blocks.planned(model, plan) if plan is not None else _blocks.found_in(model)
     experts = _blocks.experts_in(model)
     if not blocks:
@@ -332,25 +471,27 @@ def parallelize(model, comm, mode, plan):
         module = model.get_submodule(name)
         gate = _blocks.gate_of(module, columns, row)
         _divide(of, module, name, columns, row, *checked[name])
+        module.__class__ = _pending.before(_Whole, type(module))
         if gate and sum(x.out_features for x in checked[name][0]) % 16 == 0:
-            module.mkernel_block.gate, module.__class__ = gate, _pending.before(_Gated, type(module))
-            of.gates = True
+            module.mkernel_block.gate, of.gates = gate, True
     for name in experts:
         module = model.get_submodule(name)
         for child, x in module.named_parameters():
             x.data = x.data.chunk(comm.world)[comm.rank].clone()
-            of.shards[f"{name}.{child}"] = 0
-        module.__class__, module.of, module.mkernel_name = Experts, of, name
+        module.__class__, module.mkernel_name = Experts, name
+        module.has(of)
     if _on_meta(model):
         _give_memory(model, comm, buffers)
         of.empty = True
     for name in blocks:
         module = model.get_submodule(name)
-        module.mkernel_block.read(module)
-    for name, weight in model.named_parameters():
-        if name not in of.shards and any(weight is x for x in layers.parameters()) and weight.requires_grad:
-            weight.register_hook(_sum_over_ranks(of))
+        module.mkernel_block.lay(module)
+        module.register_load_state_dict_post_hook(_loaded)
     of.norms = _pending.find_norms(model, comm, last.out_features)
+    _share(of, layers)
+    for layer in layers:
+        layer.register_forward_pre_hook(of.opens)
+        layer.register_forward_hook(of.closes, always_call=True)
     of.enter(mode)
     layers[0].register_forward_pre_hook(_layers_begin, with_kwargs=True)
     layers[-1].register_forward_hook(_layers_end)
@@ -360,6 +501,19 @@ def parallelize(model, comm, mode, plan):
             module.register_forward_hook(of.ends, always_call=True)
     model.register_forward_hook(_pending.settle)
     model.mkernel_of = layers[0].mkernel_of = layers[-1].mkernel_of = of
+    for module in model.modules():
+        if hasattr(type(module), "save_pretrained"):
+            module.__class__ = _pending.before(_divided.Saves, type(module))
+    for name in blocks:
+        module = model.get_submodule(name)
+        module.mkernel_block.seen = _blocks.Seen(module) if module.mkernel_block.gate else None
+    for name in experts:
+        module = model.get_submodule(name)
+        module.mkernel_seen = _blocks.Seen(module)
+    for module in model.modules():
+        if isinstance(module, _pending.Norm):
+            module.mkernel_seen = _blocks.Seen(module)
+    _divided.tell_pytorch()
     return model
 
 
@@ -403,7 +557,7 @@ def _give_memory(model, comm, buffers):
         for child, x in module._parameters.items():
             if x is not None:
                 if x not in made:
-                    made[x] = torch.nn.Parameter(torch.empty(x.shape, dtype=x.dtype, device=comm._place), x.requires_grad)
+                    made[x] = torch.nn.Parameter(torch.full(x.shape, float("nan"), dtype=x.dtype, device=comm._place), x.requires_grad)
                 module._parameters[child] = made[x]
         module._buffers.update(buffers.get(module, {}))
 
@@ -415,17 +569,16 @@ def _divide(of, module, name, columns, row, linears, last, heads):
     with torch.no_grad():
         for child, x in zip(columns, linears):
             x.weight.data = x.weight.chunk(W)[rank].clone()
-            of.shards[f"{name}.{child}.weight"] = 0
             if x.bias is not None:
                 x.bias.data = x.bias.chunk(W)[rank].clone()
-                of.shards[f"{name}.{child}.bias"] = 0
             x.out_features //= W
             x.__class__, x.block, x.start = Column, block, start
+            x.has(of)
             start += x.out_features
         last.weight.data = last.weight.chunk(W, 1)[rank].contiguous().clone()
-        of.shards[f"{name}.{row}.weight"] = 1
         last.in_features //= W
-        last.__class__, last.of = Row, of
+        last.__class__, last.block = Row, block
+        last.has(of)
     for attribute, n in heads:
         setattr(module, attribute, n // W)
     module.register_forward_pre_hook(_block_begins, with_kwargs=True)

@@ -93,11 +93,11 @@ def may_wait() -> bool:
     return not (torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack())
 
 
-class _Norm:
+class Norm:
     """Before a norm's own class: an RMSNorm of which `_is_rmsnorm` has told eps."""
 
     def forward(self, x, *more, **named):
-        if isinstance(x, Pending) and not more and not named:
+        if isinstance(x, Pending) and not more and not named and self.mkernel_seen.still() and _may_be_told(self, x.shape[-1]):
             normed = x.normed(self)
             if normed is not None:
                 return normed
@@ -110,9 +110,17 @@ def before(first, of):
     return type(of.__name__, (first, of), {"__module__": of.__module__})
 
 
+def _may_be_told(norm, columns) -> bool:
+    """Whether weight is its one parameter, as the epilogue takes it."""
+    weight = norm._parameters.get("weight")
+    return len(norm._parameters) == 1 and type(weight) in (torch.Tensor, torch.nn.Parameter) and weight.shape == (columns,) and weight.dtype is torch.bfloat16
+
+
 def _is_rmsnorm(module, columns, device):
     """The eps with which this module is RMSNorm, x weight / sqrt(mean(x^2) + eps), on numbers large and small; None: it is another thing."""
     own = dict(module.named_parameters())
+    if any(True for _ in module.buffers()):
+        return None
     if list(own) != ["weight"] or own["weight"].shape != (columns,) or own["weight"].dtype is not torch.bfloat16 or list(module.children()):
         return None
     every = [x for x in (getattr(module, name, None) for name in ("variance_epsilon", "eps")) if isinstance(x, float) and 0 < x <= 1]
@@ -137,6 +145,6 @@ def find_norms(model, comm, columns) -> str:
         for module in model.modules():
             eps = _is_rmsnorm(module, columns, comm._place)
             if eps is not None:
-                module.mkernel_eps, module.__class__ = eps, before(_Norm, type(module))
+                module.mkernel_eps, module.__class__ = eps, before(Norm, type(module))
                 found = "faster"
     return found
