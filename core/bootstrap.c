@@ -70,6 +70,13 @@ int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config
     return 0;
 }
 
+void bootstrap_set_timeout(struct bootstrap *b, uint64_t timeout_ns)
+{
+    pthread_mutex_lock(&b->lock);
+    b->timeout_ns = timeout_ns;
+    pthread_mutex_unlock(&b->lock);
+}
+
 void bootstrap_fail(struct bootstrap *b, const struct mk_failure *failure)
 {
     pthread_mutex_lock(&b->lock);

@@ -35,6 +35,9 @@ struct bootstrap_config {
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,
                    size_t size);
 
+/* From now on each wait is so long. */
+void bootstrap_set_timeout(struct bootstrap *b, uint64_t timeout_ns);
+
 /* A listening socket as rank 0's would be for ranks that know it by `host`, for a bootstrap to
  * come: at port *port, or at any where that is 0; *port is then its port. It listens at the address
  * that `host` is ("localhost" is 127.0.0.1), and on all addresses where that is a name, which may

@@ -6,9 +6,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
+#include "core/sentence.h"
 #include "experiments/results/results_file.h"
 #include "core/clock.h"
 #include "experiments/sweep/sweep.h"
@@ -97,7 +99,12 @@ static void bad_input_is_one_sentence_and_nothing_starts(void **state)
         {"vary: {op: ag_gemm, op: gemm_rs}\n", "op is there twice"},
         {"vary: {op: ag_gemm, nodes: [1, 3..2]}\n", "line 1: 3..2 is no range: FIRST..LAST"},
         {"vary: {op: ag_gemm, exec: host, env.LD_PRELOAD: x.so}\n",
-         "env.LD_PRELOAD: a sweep does not say which libraries programs load"},
+         "env.LD_PRELOAD: a sweep sets variables MKERNEL_"},
+        {"vary: {op: ag_gemm, exec: host, host.env.LD_PRELOAD: x.so}\n",
+         "host.env.LD_PRELOAD: a sweep sets variables MKERNEL_"},
+        {"vary: {op: ag_gemm, exec: host, env.PATH: .}\n", "env.PATH: a sweep sets variables"},
+        {"vary: {op: ag_gemm, exec: host, env.NCCL_NET_PLUGIN: x}\n",
+         "env.NCCL_NET_PLUGIN: a sweep sets variables"},
         {"vary: 5\n", "NAME: VALUES, or a list of such, is wanted"},
         {"vary: {exec: host}\n", "`op` is missing"},
         {"vary: {op: ag_gem, exec: host}\n", "no operator ag_gem (did you mean ag_gemm?)"},
@@ -220,6 +227,38 @@ static void points_are_all_combinations_that_are_not_excluded(void **state)
 }
 
 /* Every repeat has every point once, in an order of its own that the seed gives. */
+/* What --list prints is what a shell makes those words of, whatever is in them. */
+static void a_listed_command_is_what_a_shell_reads(void **state)
+{
+    start_anew("set: {op: all_gather, exec: host, tuning: \"x'; touch pwned; '\",\n"
+               "      env.SOFTNIC: 'bw=5 x'}\n");
+    struct command_run *r = sweep(0, "--list");
+    assert_non_null(strstr(r->out_text, "SOFTNIC='bw=5 x' mkernel bench all_gather "));
+    assert_non_null(strstr(r->out_text, "--tuning 'x'\\''; touch pwned; '\\''' --seed"));
+}
+
+/* A small file takes little memory: before, the square of its blocks. */
+static void many_blocks_take_little_memory(void **state)
+{
+    static char text[16000];
+    struct rusage used;
+    text[0] = '\0';
+    mk_append(text, sizeof text, "vary: {op: all_gather, exec: host}\nexclude: [");
+    for (int i = 0; i < 3000; i++)
+        mk_append(text, sizeof text, "{},");
+    mk_append(text, sizeof text, "]\n");
+    start_anew(text);
+    sweep(0, "--list");
+    assert_int_equal(getrusage(RUSAGE_CHILDREN, &used), 0);
+    assert_in_range(used.ru_maxrss, 0, 1000000); /* KB, with a sanitizer's */
+    text[0] = '\0'; /* combinations that are left out, or are there already, are bounded, too */
+    mk_append(text, sizeof text, "vary:\n");
+    for (int i = 0; i < 101; i++)
+        mk_append(text, sizeof text, "  - {op: all_gather, exec: host, seed: [1..100]}\n");
+    start_anew(text);
+    assert_non_null(strstr(sweep(2, "--list")->err_text, "these are more than 10000 points"));
+}
+
 static void jobs_are_spread_over_time(void **state)
 {
     enum { POINTS = 12, REPEATS = 4 };
@@ -746,6 +785,8 @@ int main(void)
         cmocka_unit_test(bad_input_is_one_sentence_and_nothing_starts),
         cmocka_unit_test(bad_options_are_one_sentence),
         cmocka_unit_test(points_are_all_combinations_that_are_not_excluded),
+        cmocka_unit_test(a_listed_command_is_what_a_shell_reads),
+        cmocka_unit_test(many_blocks_take_little_memory),
         cmocka_unit_test(jobs_are_spread_over_time),
         cmocka_unit_test(interrupted_it_goes_on_where_it_was),
         cmocka_unit_test(simulations_run_at_once_and_change_nothing),

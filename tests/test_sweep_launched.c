@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "core/bootstrap.h"
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
@@ -39,7 +40,7 @@ static void change(const char *sql)
 
 /* Starts all ranks, two on each of two nodes, as torchrun would. Somebody else listens at a port
  * that the sweep would give its second job; returns the socket. */
-static int start(struct command_run *ranks, const char *line)
+static int start(struct command_run *ranks, const char *line, const char *line_of_rank_3)
 {
     char port[40], text[4][40];
     int first = free_port(), other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -52,8 +53,9 @@ static int start(struct command_run *ranks, const char *line)
         snprintf(text[1], 40, "WORLD_SIZE=%d", WORLD);
         snprintf(text[2], 40, "LOCAL_RANK=%d", i % 2);
         snprintf(text[3], 40, "LOCAL_WORLD_SIZE=%d", 2);
-        command_start(&ranks[i], line, text[0], text[1], text[2], text[3], "MASTER_ADDR=127.0.0.1",
-                      port, "MKERNEL_TOKEN=of the test", NULL);
+        command_start(&ranks[i], i == 3 && line_of_rank_3 ? line_of_rank_3 : line, text[0], text[1],
+                      text[2], text[3], "MASTER_ADDR=127.0.0.1", port, "MKERNEL_TOKEN=of the test",
+                      NULL);
     }
     return other;
 }
@@ -67,7 +69,7 @@ static void all_ranks_take_part_and_rank_0_has_the_results(void **state)
              "sweep --vary op=ag_gemm:gemm_rs;exec=host:sim;shape=64,64,64;nic=soft;iters=3 "
              "--repeats 2 --out %s",
              database);
-    int other = start(ranks, line);
+    int other = start(ranks, line, NULL);
     for (int i = 0; i < WORLD; i++)
         command_finish(&ranks[i], 60);
     close(other);
@@ -94,7 +96,7 @@ static void a_point_that_kills_a_rank_is_one_that_failed(void **state)
         "sweep --vary op=ag_gemm;exec=host;shape=64,64,64:64,64,128;nic=soft;iters=3;timeout=2;"
         "env.MKERNEL_TEST_DIE=3,2 --repeats 1 --out %s",
         database);
-    int other = start(ranks, line);
+    int other = start(ranks, line, NULL);
     for (int i = 0; i < WORLD; i++)
         command_finish(&ranks[i], 60);
     close(other);
@@ -114,7 +116,7 @@ static void who_is_lost_ends_the_sweep(void **state)
         "sweep --vary op=ag_gemm;exec=host;shape=64,64,64;nic=soft;iters=3;timeout=2 --repeats "
         "500 --out %s",
         database);
-    int other = start(ranks, line);
+    int other = start(ranks, line, NULL);
     for (int i = 0; i < 3000 && ask("SELECT count(*) FROM job") < 1; i++)
         usleep(10000);
     kill(ranks[2].pid, SIGKILL);
@@ -131,6 +133,71 @@ static void who_is_lost_ends_the_sweep(void **state)
             assert_int_equal(ranks[i].signal, 0); /* by itself, not by the test's patience */
         }
     assert_true(ask("SELECT count(*) FROM job") >= 1);
+}
+
+static void every_rank_has_the_same_sweep(void **state)
+{
+    static const char sweep[] = "sweep --vary op=ag_gemm;exec=host;shape=64,64,64 --out /dev/null",
+                      other[] = "sweep --vary op=ag_gemm;exec=host;shape=64,64,72 --out /dev/null",
+                      missing[] = "sweep not-there.yaml";
+    for (int i = 0; i < 2; i++) {
+        struct command_run ranks[WORLD];
+        int socket = start(ranks, sweep, i ? missing : other);
+        for (int r = 0; r < WORLD; r++)
+            command_finish(&ranks[r], 120); /* of ten minutes and more, as a job may take */
+        close(socket);
+        for (int r = 0; r < WORLD; r++) {
+            assert_int_equal(ranks[r].status, i && r < 3 ? 3 : 2);
+            assert_non_null(strstr(ranks[r].err_text, !i      ? "rank 3 has read another sweep"
+                                                      : r < 3 ? "within 30.0 s: rank 3"
+                                                              : "not-there.yaml"));
+        }
+    }
+}
+
+/* Plays rank 0 to a rank that has the sweep, and says what it is to do. Returns the digest of its
+ * sweep. */
+static uint64_t order(uint64_t digest, const uint32_t words[5], struct command_run *r)
+{
+    char port[40], error[512];
+    uint64_t digests[2];
+    struct bootstrap *b;
+    uint32_t all[2][5];
+    struct bootstrap_config c = {.world = 2,
+                                 .host = "127.0.0.1",
+                                 .port = (uint16_t)free_port(),
+                                 .listen_fd = -1,
+                                 .token = "of the test",
+                                 .timeout_ns = 30000000000ull};
+    snprintf(port, sizeof port, "MKERNEL_PORT=%d", c.port);
+    command_start(r, "sweep --vary op=ag_gemm;exec=host;shape=64,64,64 --out /dev/null", "RANK=1",
+                  "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                  port, "MKERNEL_TOKEN=of the test", NULL);
+    assert_int_equal(bootstrap_join(&b, &c, error, sizeof error), 0);
+    assert_int_equal(bootstrap_allgather(b, &digest, digests, sizeof digest), 0);
+    if (digest == digests[1])
+        assert_int_equal(bootstrap_allgather(b, words, all, sizeof *all), 0);
+    bootstrap_leave(b);
+    command_finish(r, 60);
+    return digests[1];
+}
+
+static void what_rank_0_orders_is_a_number_within_bounds(void **state)
+{
+    static const uint32_t orders[][5] = {
+        {1, 0, 1, 0, 2000},          /* a point too many */
+        {1, 0, UINT32_MAX, 0, 2000}, /* kind, mode, point, */
+        {1, 0, 0, 3, 2000},          /* repeat, port */
+        {1, 1, 0, 0, 2000},          {1, 9, 0, 0, 2000}, {1, 0, 0, 0, 0},
+        {1, 0, 0, 0, 65536},         {7, 0, 0, 0, 2000}};
+    struct command_run r;
+    uint64_t digest = order(0, orders[0], &r);
+    assert_int_equal(r.status, 2); /* rank 0 has another sweep */
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        assert_int_equal(order(digest, orders[i], &r), digest);
+        assert_int_equal(r.status, 3);
+        assert_non_null(strstr(r.err_text, "Protocol error"));
+    }
 }
 
 static void collectives_are_measured_as_nccl_tests_does(void **state)
@@ -213,6 +280,8 @@ int main(void)
         cmocka_unit_test(all_ranks_take_part_and_rank_0_has_the_results),
         cmocka_unit_test(a_point_that_kills_a_rank_is_one_that_failed),
         cmocka_unit_test(who_is_lost_ends_the_sweep),
+        cmocka_unit_test(every_rank_has_the_same_sweep),
+        cmocka_unit_test(what_rank_0_orders_is_a_number_within_bounds),
         cmocka_unit_test(collectives_are_measured_as_nccl_tests_does),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);

@@ -1,4 +1,5 @@
 #include "experiments/common/hosts.h"
+#include "experiments/common/shell_word.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/unfinished.h"
@@ -61,14 +62,6 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
     return rc;
 }
 
-static void hosts_quote(FILE *f, const char *text)
-{
-    fputc('\'', f);
-    for (; *text; text++)
-        *text == '\'' ? fputs("'\\''", f) : fputc(*text, f);
-    fputs("' ", f);
-}
-
 /* Where the ranks find a host that ssh knows by `name`: ~/.ssh/config may give it another address,
  * and USER@ is ssh's alone. */
 static void hosts_address(const char *name, char *address, size_t size)
@@ -104,12 +97,13 @@ static char *hosts_script(const struct host_list *h, uint32_t rank, const char *
         return NULL;
     }
     fprintf(f, "exec 3<&0; IFS= read -r MKERNEL_TOKEN <&3; export MKERNEL_TOKEN; cd ");
-    hosts_quote(f, here);
+    shell_word(f, here);
     fprintf(f,
-            "|| exit 3; export RANK=%u WORLD_SIZE=%u LOCAL_RANK=%u LOCAL_WORLD_SIZE=%u "
+            " || exit 3; export RANK=%u WORLD_SIZE=%u LOCAL_RANK=%u LOCAL_WORLD_SIZE=%u "
             "MASTER_PORT=%u MASTER_ADDR=",
             rank, h->count * h->slots, rank % h->slots, h->slots, port);
-    hosts_quote(f, address);
+    shell_word(f, address);
+    fputc(' ', f);
     for (char **e = environ; *e; e++) {
         const char *const passed[] = {"MKERNEL_", "MK_",
                                       "SOFTNIC",  "OPENBLAS_NUM_THREADS=",
@@ -121,17 +115,21 @@ static char *hosts_script(const struct host_list *h, uint32_t rank, const char *
                 size_t name = strspn(*e, LETTERS DIGITS);
                 if ((*e)[name] == '=') {
                     fprintf(f, "%.*s=", (int)name, *e);
-                    hosts_quote(f, *e + name + 1);
+                    shell_word(f, *e + name + 1);
+                    fputc(' ', f);
                 }
                 break;
             }
     }
     fprintf(f, "; ");
-    hosts_quote(f, program);
-    for (char *const *a = argv + 1; *a; a++)
-        hosts_quote(f, *a);
-    fprintf(f, "</dev/null 3<&- & p=$!; (cat <&3; kill $p; sleep 12; kill -9 $p) >/dev/null 2>&1 & "
-               "w=$!; exec 3<&-; wait $p; s=$?; kill $w 2>/dev/null; exit $s");
+    shell_word(f, program);
+    for (char *const *a = argv + 1; *a; a++) {
+        fputc(' ', f);
+        shell_word(f, *a);
+    }
+    fprintf(f,
+            " </dev/null 3<&- & p=$!; (cat <&3; kill $p; sleep 12; kill -9 $p) >/dev/null 2>&1 & "
+            "w=$!; exec 3<&-; wait $p; s=$?; kill $w 2>/dev/null; exit $s");
     if (fclose(f)) {
         free(text);
         return NULL;

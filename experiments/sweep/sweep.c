@@ -283,18 +283,16 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
                       const char *command, int *stopped)
 {
     char error[512];
-    int rank, rc = sweep_crew_join(s->limit_ns, &rank, error, sizeof error);
-    if (rc == -EINVAL)
-        return sweep_usage("%s", error);
-    if (rc)
-        return sweep_fail("%s", error);
-    int status = STATUS_DONE;
+    int rank, rc = sweep_crew_join(s, &rank, error, sizeof error);
+    int status = !rc             ? STATUS_DONE
+                 : rc == -EINVAL ? sweep_usage("%s", error)
+                                 : sweep_fail("%s", error);
     if (sweep_crew_size())
         s->jobs = 1;
-    if (!rank) {
+    if (!rc && !rank) {
         status = sweep_measure(s, a, out, command, stopped);
-    } else {
-        rc = sweep_watch() ? -errno : sweep_crew_work(error, sizeof error);
+    } else if (!rc) {
+        rc = sweep_watch() ? -errno : sweep_crew_work(s, error, sizeof error);
         *stopped = rc > 0 ? rc : 0;
         status = rc ? STATUS_FAILED : STATUS_DONE;
         if (rc < 0)

@@ -19,7 +19,8 @@
 
 #define SWEEP_SETTINGS 40u
 #define SWEEP_POINTS 10000u
-#define SWEEP_JOBS 1024u /* at once */
+#define SWEEP_OWNED 4000000u /* pieces of memory: no file of a person's needs more */
+#define SWEEP_JOBS 1024u     /* at once */
 
 struct sweep_setting {
     const char *name, *value;
@@ -76,9 +77,11 @@ void sweep_end(struct sweep *s);
 
 /* Memory that sweep_end frees, zeroed. NULL: none. */
 void *sweep_take(struct sweep *s, size_t bytes);
+/* An array of `count` with room for one more; it may be another than before. NULL: no memory. */
+void *sweep_grow(struct sweep *s, void *array, uint32_t count, size_t bytes);
 const char *sweep_keep(struct sweep *s, const char *text, size_t length);
 
-/* Adds a block, or an axis to one. NULL: no memory, or too many axes. A value "2..8" stands for
+/* Adds a block, or an axis to one. NULL: no memory, or too many of them. A value "2..8" stands for
  * each number from 2 to 8, "2..8..3" for every third of them, "2..8*2" for each the double of the
  * last. -EINVAL: a range of no number, or of too many. */
 #define SWEEP_RANGE                                                                                \
@@ -113,7 +116,7 @@ enum sweep_mode { SWEEP_MEASURE, SWEEP_ASK, SWEEP_TRACE };
 #define SWEEP_WORDS (3 * SWEEP_SETTINGS)
 struct sweep_command {
     char *words[SWEEP_WORDS];
-    char *environment[SWEEP_SETTINGS];
+    char *environment[SWEEP_SETTINGS + 2]; /* the crew adds a port */
     uint32_t count, entries;
     char text[16384];
     size_t used;
@@ -198,20 +201,22 @@ struct sweep_how {
 };
 int sweep_run(struct sweep *s, const struct sweep_how *how);
 
-/* Under a launcher: joins the other processes of the job. *rank: which one this is; 0 where there
- * is no launcher. 0, -EINVAL (the environment) or -errno, with a sentence. */
-int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size);
+/* Under a launcher: joins the other processes of the job, which have to have the same points. *rank:
+ * which one this is; 0 where there is no launcher. 0, -EINVAL (the environment, or another rank's
+ * points) or -errno, with a sentence. */
+int sweep_crew_join(const struct sweep *s, int *rank, char *error, size_t size);
 
 /* Ranks that take part in a job; 0: there is no launcher. */
 uint32_t sweep_crew_size(void);
 
-/* sweep_run_job by all ranks, each its own part, one job at a time; without a launcher the same.
- * Rank 0 calls it. */
-int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t limit_ns);
+/* sweep_run_job of `c`, the command of job `j` in this mode, by all ranks, each its own part, one
+ * job at a time; without a launcher the same. Rank 0 calls it. */
+int sweep_crew_run(struct sweep_ended *out, const struct sweep *s, const struct sweep_job *j,
+                   enum sweep_mode mode, struct sweep_command *c);
 
-/* Runs the jobs of rank 0 in the other ranks, until there are no more. 0, the signal that came, or
- * -errno with a sentence. */
-int sweep_crew_work(char *error, size_t size);
+/* Runs the jobs that rank 0 names in the other ranks, until there are no more. 0, the signal that
+ * came, or -errno with a sentence. */
+int sweep_crew_work(const struct sweep *s, char *error, size_t size);
 
 /* Leaves the job of ranks, if one was joined. Every rank calls it at the end. */
 void sweep_crew_leave(void);

@@ -1,7 +1,10 @@
 /* A sweep under a launcher: as many processes as the job has ranks, each of which runs its rank of
- * every point. Rank 0 decides what comes next, and has the results. */
+ * every point. Rank 0 says the number of the job that comes next, and has the results. Each rank
+ * makes the job's command itself, from the sweep that it has read: no command crosses the network.
+ */
 #include "experiments/sweep/sweep.h"
 #include "core/bootstrap.h"
+#include "core/digest.h"
 #include "core/launcher.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
@@ -16,16 +19,13 @@
 #include <unistd.h>
 
 #define PORTS 40u /* that jobs take in turn, so that none meets the one before it */
+#define JOIN_NS 30000000000ull
 #define MARGIN_NS 60000000000ull
 
+/* What all do next, as rank 0 says it. */
 enum crew_kind { CREW_JOB = 1, CREW_END };
-
-/* What all do next, as rank 0 says it; positions in `text`. */
 struct crew_order {
-    uint32_t kind, count, entries, port;
-    uint64_t limit_ns;
-    uint32_t words[SWEEP_WORDS], environment[SWEEP_SETTINGS];
-    char text[sizeof((struct sweep_command *)0)->text];
+    uint32_t kind, mode, point, repeat, port;
 };
 
 static struct {
@@ -36,7 +36,40 @@ static struct {
     struct sweep_ended *endings; /* [world] */
 } crew;
 
-int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size)
+/* Of all commands, and of how often and how long they run. */
+static uint64_t sweep_crew_digest(const struct sweep *s, struct sweep_command *c)
+{
+    const uint64_t numbers[] = {s->point_count, s->repeats, s->seed, s->limit_ns};
+    uint64_t digest = mk_digest(MK_DIGEST, numbers, sizeof numbers);
+    for (uint32_t i = 0; i < s->point_count; i++) {
+        sweep_make_command(c, &s->points[i], SWEEP_MEASURE, s->seed, "");
+        digest = mk_digest(digest, c->text, c->used);
+    }
+    return digest;
+}
+
+/* Whether all ranks have read what rank 0 has. */
+static int sweep_crew_compare(const struct sweep *s, char *error, size_t size)
+{
+    MK_FREED struct sweep_command *c = calloc(1, sizeof *c);
+    MK_FREED uint64_t *all = calloc(crew.launcher.world, sizeof *all);
+    if (!c || !all)
+        return mk_fail(-ENOMEM, error, size, "no memory for %u ranks", crew.launcher.world);
+    uint64_t mine = sweep_crew_digest(s, c);
+    int rc = bootstrap_allgather(crew.bootstrap, &mine, all, sizeof mine);
+    if (rc)
+        return mk_fail(rc, error, size, "rank %u: another rank of the sweep is lost: %s",
+                       crew.launcher.rank, strerror(-rc));
+    for (uint32_t r = 1; r < crew.launcher.world; r++)
+        if (all[r] != all[0])
+            return mk_fail(-EINVAL, error, size,
+                           "rank %u has read another sweep than rank 0: give all ranks one file "
+                           "and one command line",
+                           r);
+    return 0;
+}
+
+int sweep_crew_join(const struct sweep *s, int *rank, char *error, size_t size)
 {
     *rank = 0;
     int found = launched(&crew.launcher, error, size);
@@ -50,34 +83,27 @@ int sweep_crew_join(uint64_t limit_ns, int *rank, char *error, size_t size)
                                       .world = l->world,
                                       .port = l->port,
                                       .listen_fd = -1,
-                                      .timeout_ns = limit_ns + MARGIN_NS};
+                                      .timeout_ns = JOIN_NS};
     memcpy(config.host, l->host, sizeof config.host);
     memcpy(config.token, l->token, sizeof config.token);
+    launched_warn("sweep", l->name, l->rank, l->port, l->guessable);
     crew.orders = calloc(l->world, sizeof *crew.orders);
     crew.endings = calloc(l->world, sizeof *crew.endings);
     if (!crew.orders || !crew.endings)
         return mk_fail(-ENOMEM, error, size, "no memory for %u ranks", l->world);
     int rc = bootstrap_join(&crew.bootstrap, &config, error, size);
-    if (rc)
+    if (rc) {
         crew.bootstrap = NULL;
+        return rc;
+    }
+    rc = sweep_crew_compare(s, error, size);
+    bootstrap_set_timeout(crew.bootstrap, s->limit_ns + MARGIN_NS);
     return rc;
 }
 
 uint32_t sweep_crew_size(void)
 {
     return crew.bootstrap ? crew.launcher.world : 0;
-}
-
-/* Where `word` is in the command's text; UINT32_MAX: it is not. */
-static void sweep_crew_pack(struct crew_order *o, const struct sweep_command *c)
-{
-    memcpy(o->text, c->text, sizeof o->text);
-    o->count = c->count;
-    o->entries = c->entries;
-    for (uint32_t i = 0; i < c->count; i++)
-        o->words[i] = (uint32_t)(c->words[i] - c->text);
-    for (uint32_t i = 0; i < c->entries; i++)
-        o->environment[i] = (uint32_t)(c->environment[i] - c->text);
 }
 
 static int sweep_crew_is_free(uint16_t port)
@@ -106,18 +132,15 @@ static uint32_t sweep_crew_port(void)
 }
 
 /* This rank's part of a job that all do. */
-static int sweep_crew_do(struct crew_order *o, struct sweep_ended *out)
+static int sweep_crew_do(const struct crew_order *o, struct sweep_command *c, uint64_t limit_ns,
+                         struct sweep_ended *out)
 {
-    char *words[SWEEP_WORDS + 1], *environment[SWEEP_SETTINGS + 2], port[40];
+    char port[40];
     snprintf(port, sizeof port, "MKERNEL_PORT=%u", o->port);
-    for (uint32_t i = 0; i < o->count; i++)
-        words[i] = o->text + o->words[i];
-    words[o->count] = NULL;
-    for (uint32_t i = 0; i < o->entries; i++)
-        environment[i] = o->text + o->environment[i];
-    environment[o->entries] = port;
-    environment[o->entries + 1] = NULL;
-    return sweep_run_job(out, words, environment, o->limit_ns);
+    c->environment[c->entries++] = port;
+    int rc = sweep_run_job(out, c->words, c->environment, limit_ns);
+    c->entries--;
+    return rc;
 }
 
 /* One status and one sentence for all: rank 0's, or of the first that did worse. */
@@ -131,25 +154,25 @@ static void sweep_crew_judge(struct sweep_ended *out)
             double seconds = out->seconds;
             int stopped = out->stopped;
             *out = *e;
+            out->sentence[sizeof out->sentence - 1] = '\0';
             out->seconds = seconds;
             out->stopped = stopped;
         }
     }
 }
 
-int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t limit_ns)
+int sweep_crew_run(struct sweep_ended *out, const struct sweep *s, const struct sweep_job *j,
+                   enum sweep_mode mode, struct sweep_command *c)
 {
     if (!crew.bootstrap)
-        return sweep_run_job(out, c->words, c->environment, limit_ns);
-    MK_FREED struct crew_order *o = calloc(1, sizeof *o);
-    if (!o)
-        return -ENOMEM;
-    o->kind = CREW_JOB;
-    o->limit_ns = limit_ns;
-    o->port = sweep_crew_port();
-    sweep_crew_pack(o, c);
-    int rc = bootstrap_allgather(crew.bootstrap, o, crew.orders, sizeof *o);
-    rc = rc ? rc : sweep_crew_do(o, out);
+        return sweep_run_job(out, c->words, c->environment, s->limit_ns);
+    const struct crew_order o = {.kind = CREW_JOB,
+                                 .mode = mode,
+                                 .point = j->point,
+                                 .repeat = j->repeat,
+                                 .port = sweep_crew_port()};
+    int rc = bootstrap_allgather(crew.bootstrap, &o, crew.orders, sizeof o);
+    rc = rc ? rc : sweep_crew_do(&o, c, s->limit_ns, out);
     rc = rc || out->stopped ? rc
                             : bootstrap_allgather(crew.bootstrap, out, crew.endings, sizeof *out);
     if (!rc && !out->stopped)
@@ -157,16 +180,29 @@ int sweep_crew_run(struct sweep_ended *out, struct sweep_command *c, uint64_t li
     return rc;
 }
 
-int sweep_crew_work(char *error, size_t size)
+/* What rank 0 says, where it can be. */
+static int sweep_crew_follow(const struct sweep *s, const struct crew_order *o,
+                             struct sweep_command *c, struct sweep_ended *ended)
 {
-    MK_FREED struct crew_order *mine = calloc(1, sizeof *mine);
+    if (o->kind != CREW_JOB || o->point >= s->point_count || o->repeat >= s->repeats ||
+        (o->mode != SWEEP_MEASURE && o->mode != SWEEP_TRACE) || !o->port || o->port > UINT16_MAX)
+        return -EPROTO;
+    sweep_make_command(c, &s->points[o->point], (enum sweep_mode)o->mode, s->seed + o->repeat,
+                       "/dev/null"); /* rank 0 writes the result */
+    return sweep_crew_do(o, c, s->limit_ns, ended);
+}
+
+int sweep_crew_work(const struct sweep *s, char *error, size_t size)
+{
+    MK_FREED struct sweep_command *c = calloc(1, sizeof *c);
     struct sweep_ended ended = {.status = 0};
-    int rc = mine ? 0 : -ENOMEM;
+    const struct crew_order nothing = {.kind = 0};
+    int rc = c ? 0 : -ENOMEM;
     while (!rc) {
-        rc = bootstrap_allgather(crew.bootstrap, mine, crew.orders, sizeof *mine);
-        if (rc || crew.orders[0].kind != CREW_JOB)
+        rc = bootstrap_allgather(crew.bootstrap, &nothing, crew.orders, sizeof nothing);
+        if (rc || crew.orders[0].kind == CREW_END)
             break;
-        rc = sweep_crew_do(&crew.orders[0], &ended);
+        rc = sweep_crew_follow(s, &crew.orders[0], c, &ended);
         if (!rc && ended.stopped)
             break;
         rc = rc ? rc : bootstrap_allgather(crew.bootstrap, &ended, crew.endings, sizeof ended);
@@ -180,11 +216,8 @@ int sweep_crew_work(char *error, size_t size)
 void sweep_crew_leave(void)
 {
     if (crew.bootstrap && crew.launcher.rank == 0 && !bootstrap_failure(crew.bootstrap, NULL)) {
-        MK_FREED struct crew_order *end = calloc(1, sizeof *end);
-        if (end) {
-            end->kind = CREW_END;
-            bootstrap_allgather(crew.bootstrap, end, crew.orders, sizeof *end);
-        }
+        const struct crew_order end = {.kind = CREW_END};
+        bootstrap_allgather(crew.bootstrap, &end, crew.orders, sizeof end);
     }
     if (crew.bootstrap)
         bootstrap_leave(crew.bootstrap);

@@ -150,6 +150,8 @@ static int sweep_file_blocks(struct reading *r, struct sweep_blocks *to, yaml_no
     if (n->type != YAML_SEQUENCE_NODE)
         return sweep_file_say(r, n, "NAME: VALUES, or a list of such, is wanted", "");
     for (yaml_node_item_t *i = n->data.sequence.items.start; i < n->data.sequence.items.top; i++) {
+        if (to->count == SWEEP_POINTS)
+            return sweep_file_say(r, n, "this list is too long", "");
         struct sweep_block *b = sweep_add_block(r->sweep, to);
         int rc = b ? sweep_file_block(r, b, sweep_file_node(r, *i)) : -ENOMEM;
         if (rc)

@@ -1,5 +1,6 @@
 /* From axes to points, and from a point to the command that measures it. */
 #include "experiments/sweep/sweep.h"
+#include "experiments/common/shell_word.h"
 #include "core/plan.h"
 #include "core/sentence.h"
 #include "core/words.h"
@@ -57,8 +58,22 @@ static int sweep_points_by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+/* Whether a sweep may set a variable of the environment: one that mkernel, NCCL or a library of
+ * numbers reads, and that names no library to be loaded. */
+static int sweep_points_may_set(const char *variable)
+{
+    static const char *const prefixes[] = {"MKERNEL_", "MK_",  "SOFTNIC",  "NCCL_",
+                                           "CUDA_",    "OMP_", "OPENBLAS_"};
+    if (strstr(variable, "PATH") || strstr(variable, "PLUGIN"))
+        return 0;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (!strncmp(variable, prefixes[i], strlen(prefixes[i])))
+            return 1;
+    return 0;
+}
+
 /* Leaves out what the command does not take and what is "default", and names the point. */
-static int sweep_points_finish(struct sweep *s, struct sweep_point *p)
+static int sweep_points_finish(struct sweep *s, struct sweep_point *p, char *error, size_t size)
 {
     struct sweep_setting kept[SWEEP_SETTINGS];
     char key[4096];
@@ -67,6 +82,11 @@ static int sweep_points_finish(struct sweep *s, struct sweep_point *p)
         struct sweep_setting one = p->settings[i];
         if (!strcmp(one.value, "default") || !sweep_points_takes(p, &one.name))
             continue;
+        if (!strncmp(one.name, "env.", 4) && !sweep_points_may_set(one.name + 4))
+            return mk_fail(-EINVAL, error, size,
+                           "%s: a sweep sets variables MKERNEL_..., MK_..., SOFTNIC..., NCCL_..., "
+                           "CUDA_..., OMP_... and OPENBLAS_..., but none that names a library",
+                           p->settings[i].name);
         kept[count++] = one;
     }
     memcpy(p->settings, kept, count * sizeof *kept);
@@ -120,11 +140,6 @@ static int sweep_points_match_any(const struct sweep_point *p, const struct swee
 static int sweep_points_check(const struct sweep_point *p, char *error, size_t size)
 {
     const char *op = sweep_value(p, "op"), *exec = sweep_value(p, "exec"), *names[MK_OPS];
-    for (uint32_t i = 0; i < p->count; i++)
-        if (!strncmp(p->settings[i].name, "env.LD_", 7))
-            return mk_fail(-EINVAL, error, size,
-                           "%s: a sweep does not say which libraries programs load",
-                           p->settings[i].name);
     if (!strcmp(op, "default"))
         return mk_fail(-EINVAL, error, size, "no operator is named: `op` is missing");
     for (int i = 0; i < MK_OPS; i++)
@@ -140,18 +155,12 @@ static int sweep_points_check(const struct sweep_point *p, char *error, size_t s
                    exec);
 }
 
-static int sweep_points_add(struct sweep *s, const struct sweep_point *p, uint32_t *room)
+static int sweep_points_add(struct sweep *s, const struct sweep_point *p)
 {
-    if (s->point_count == *room) {
-        uint32_t more = *room ? 2 * *room : 64;
-        struct sweep_point *points = sweep_take(s, more * sizeof *points);
-        if (!points)
-            return -ENOMEM;
-        if (s->point_count)
-            memcpy(points, s->points, s->point_count * sizeof *points);
-        s->points = points;
-        *room = more;
-    }
+    struct sweep_point *points = sweep_grow(s, s->points, s->point_count, sizeof *points);
+    if (!points)
+        return -ENOMEM;
+    s->points = points;
     s->points[s->point_count++] = *p;
     return 0;
 }
@@ -164,8 +173,9 @@ static int sweep_points_is_new(const struct sweep *s, const struct sweep_point *
     return 1;
 }
 
-/* Every combination of a block. */
-static int sweep_points_combine(struct sweep *s, const struct sweep_block *b, uint32_t *room,
+/* Every combination of a block. *combined: of those before it, which count where they are left out,
+ * too, since each takes time and memory. */
+static int sweep_points_combine(struct sweep *s, const struct sweep_block *b, uint64_t *combined,
                                 char *error, size_t size)
 {
     uint32_t at[SWEEP_SETTINGS] = {0};
@@ -173,8 +183,11 @@ static int sweep_points_combine(struct sweep *s, const struct sweep_block *b, ui
     for (uint32_t i = 0; i < b->count; i++) {
         all *= b->axes[i].count;
         if (all > SWEEP_POINTS)
-            return mk_fail(-EINVAL, error, size, "these are more than %u points", SWEEP_POINTS);
+            break;
     }
+    *combined += all;
+    if (*combined > SWEEP_POINTS)
+        return mk_fail(-EINVAL, error, size, "these are more than %u points", SWEEP_POINTS);
     if (b->count + s->set.count > SWEEP_SETTINGS)
         return mk_fail(-EINVAL, error, size, "a point has more than %u settings", SWEEP_SETTINGS);
     for (uint64_t n = 0; n < all; n++) {
@@ -186,10 +199,10 @@ static int sweep_points_combine(struct sweep *s, const struct sweep_block *b, ui
             p.settings[p.count++] =
                 (struct sweep_setting){b->axes[i].name, b->axes[i].values[at[i]]};
         int rc = sweep_points_check(&p, error, size);
-        rc = rc ? rc : sweep_points_finish(s, &p);
+        rc = rc ? rc : sweep_points_finish(s, &p, error, size);
         if (!rc && !sweep_points_match_any(&p, &s->exclude) && sweep_points_is_new(s, &p)) {
             p.traced = sweep_points_match_any(&p, &s->trace);
-            rc = sweep_points_add(s, &p, room);
+            rc = sweep_points_add(s, &p);
         }
         if (rc)
             return rc;
@@ -239,18 +252,16 @@ static int sweep_points_label(struct sweep *s)
 
 int sweep_make_points(struct sweep *s, char *error, size_t size)
 {
-    uint32_t room = 0;
+    uint64_t combined = 0;
     struct sweep_block nothing = {.count = 0};
     snprintf(error, size, "no memory for the points");
-    int rc = s->vary.count ? 0 : sweep_points_combine(s, &nothing, &room, error, size);
+    int rc = s->vary.count ? 0 : sweep_points_combine(s, &nothing, &combined, error, size);
     for (uint32_t i = 0; i < s->vary.count && !rc; i++)
-        rc = sweep_points_combine(s, &s->vary.list[i], &room, error, size);
+        rc = sweep_points_combine(s, &s->vary.list[i], &combined, error, size);
     if (rc)
         return rc;
     if (!s->point_count)
         return mk_fail(-EINVAL, error, size, "there is no point to measure: `exclude` leaves none");
-    if (s->point_count > SWEEP_POINTS)
-        return mk_fail(-EINVAL, error, size, "these are more than %u points", SWEEP_POINTS);
     return sweep_points_label(s);
 }
 
@@ -320,11 +331,20 @@ int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enu
 
 void sweep_say_command(const struct sweep_command *c, char *text, size_t size)
 {
-    text[0] = '\0';
-    for (uint32_t i = 0; i < c->entries + c->count; i++) {
+    FILE *f = fmemopen(text, size, "w");
+    memset(text, 0, size);
+    for (uint32_t i = 0; f && i < c->entries + c->count; i++) {
         const char *word = i < c->entries ? c->environment[i] : c->words[i - c->entries];
-        int plain = *word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-+=,./:%@") == strlen(word);
-        mk_append(text, size, plain ? "%s%s" : "%s'%s'", i ? " " : "", word);
+        if (i)
+            fputc(' ', f);
+        if (i < c->entries) { /* a quoted name is none */
+            size_t name = strcspn(word, "=") + 1;
+            fprintf(f, "%.*s", (int)name, word);
+            word += name;
+        }
+        shell_word(f, word);
     }
+    if (f)
+        fclose(f);
+    text[size - 1] = '\0';
 }

@@ -121,7 +121,7 @@ static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sw
         struct sweep_power *power =
             strcmp(sweep_value(p, "exec"), "sim") ? sweep_power_begin() : NULL;
         pthread_mutex_unlock(&r->lock);
-        int rc = sweep_crew_run(ended, &c, r->sweep->limit_ns);
+        int rc = sweep_crew_run(ended, r->sweep, j, SWEEP_MEASURE, &c);
         pthread_mutex_lock(&r->lock);
         o.power_count = sweep_power_end(power, &o.power);
         if (rc) {
@@ -171,7 +171,8 @@ static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
     snprintf(path, sizeof path, "%s.traces/%ld.db", r->how->out, r->points[point]);
     sweep_make_command(&c, p, SWEEP_TRACE, r->sweep->seed, path);
     sweep_say_command(&c, command, sizeof command);
-    int rc = sweep_crew_run(&ended, &c, r->sweep->limit_ns);
+    const struct sweep_job job = {.point = point};
+    int rc = sweep_crew_run(&ended, r->sweep, &job, SWEEP_TRACE, &c);
     if (rc || ended.stopped) {
         *stopped = ended.stopped;
         return rc ? rc : -EINTR;

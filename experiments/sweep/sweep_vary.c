@@ -28,12 +28,22 @@ void sweep_end(struct sweep *s)
 
 void *sweep_take(struct sweep *s, size_t bytes)
 {
-    if (mk_grow(&s->owned, s->owned_count, sizeof *s->owned))
+    if (s->owned_count == SWEEP_OWNED || mk_grow(&s->owned, s->owned_count, sizeof *s->owned))
         return NULL;
     void *memory = calloc(1, bytes ? bytes : 1);
     if (memory)
         s->owned[s->owned_count++] = memory;
     return memory;
+}
+
+void *sweep_grow(struct sweep *s, void *array, uint32_t count, size_t bytes)
+{
+    if (count & (count - 1))
+        return array;
+    void *larger = sweep_take(s, (count ? 2 * count : 1) * bytes);
+    if (larger && count)
+        memcpy(larger, array, count * bytes);
+    return larger;
 }
 
 const char *sweep_keep(struct sweep *s, const char *text, size_t length)
@@ -46,11 +56,10 @@ const char *sweep_keep(struct sweep *s, const char *text, size_t length)
 
 struct sweep_block *sweep_add_block(struct sweep *s, struct sweep_blocks *to)
 {
-    struct sweep_block *list = sweep_take(s, (to->count + 1) * sizeof *list);
+    struct sweep_block *list =
+        to->count < SWEEP_POINTS ? sweep_grow(s, to->list, to->count, sizeof *list) : NULL;
     if (!list)
         return NULL;
-    if (to->count)
-        memcpy(list, to->list, to->count * sizeof *list);
     to->list = list;
     return &list[to->count++];
 }
@@ -65,14 +74,10 @@ struct sweep_axis *sweep_add_axis(struct sweep_block *b, const char *name)
 
 static int sweep_vary_append(struct sweep *s, struct sweep_axis *a, const char *value)
 {
-    if (!(a->count & (a->count - 1))) { /* room for twice as many */
-        const char **values = sweep_take(s, (a->count ? 2 * a->count : 1) * sizeof *values);
-        if (!values)
-            return -ENOMEM;
-        if (a->count)
-            memcpy(values, a->values, a->count * sizeof *values);
-        a->values = values;
-    }
+    const char **values = sweep_grow(s, a->values, a->count, sizeof *values);
+    if (!values)
+        return -ENOMEM;
+    a->values = values;
     a->values[a->count++] = value;
     return value ? 0 : -ENOMEM;
 }
