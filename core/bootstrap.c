@@ -1,5 +1,6 @@
 #include "core/bootstrap_internal.h"
 #include "core/clock.h"
+#include "core/interrupt.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -10,12 +11,23 @@
 
 /* How long rank 0 waits at the end for the others to have read everything, and a rank for its own
  * last words. */
+#define SLICE_NS 100000000ull /* between two looks for an interrupt */
 #define FAREWELL_NS 1000000000ull
 #define FAREWELL_FAILED_NS 250000000ull
 
 int bootstrap_wait(struct bootstrap *b, uint64_t deadline)
 {
-    return mk_cond_wait_until(&b->changed, &b->lock, deadline);
+    uint64_t slice = peer_now() + SLICE_NS;
+    int late = mk_cond_wait_until(&b->changed, &b->lock, deadline < slice ? deadline : slice);
+    pthread_mutex_unlock(&b->lock); /* the program's signal handlers may run */
+    int interrupted = mk_interrupted();
+    pthread_mutex_lock(&b->lock);
+    if (interrupted && !b->failed) {
+        struct mk_failure f = bootstrap_blame(b, MK_FAIL_SETUP, b->rank);
+        snprintf(f.detail, sizeof f.detail, "it was interrupted");
+        bootstrap_record(b, &f);
+    }
+    return deadline < slice ? late : 0;
 }
 
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,

@@ -1,5 +1,6 @@
 /* How the ranks meet: rank 0 listens, the others connect. */
 #include "core/bootstrap_internal.h"
+#include "core/interrupt.h"
 #include "core/sentence.h"
 
 #include <errno.h>
@@ -24,10 +25,30 @@ struct join_error {
 
 #define fail(e, code, ...) ((e)->error = mk_fail(code, (e)->text, sizeof(e)->text, __VA_ARGS__))
 
+#define SLICE_NS 100000000ull /* between two looks for an interrupt */
+static _Thread_local int join_interrupted;
+
 static int bootstrap_join_poll_until(struct pollfd *fds, uint32_t count, uint64_t deadline)
 {
-    uint64_t now = peer_now(), left = deadline > now ? deadline - now : 0;
-    return poll(fds, count, (int)(left / 1000000 + (left % 1000000 != 0)));
+    for (;;) {
+        uint64_t now = peer_now(), left = deadline > now ? deadline - now : 0;
+        int last = left <= SLICE_NS, ms = (int)((last ? left : SLICE_NS) / 1000000);
+        int n = poll(fds, count, ms + (last && left % 1000000 != 0));
+        join_interrupted |= mk_interrupted();
+        if (n || last || join_interrupted)
+            return n;
+    }
+}
+
+/* Whether waiting is over: by the clock, or for the program. */
+static int bootstrap_join_over(uint64_t deadline)
+{
+    return join_interrupted || peer_now() >= deadline;
+}
+
+static int bootstrap_join_fail_interrupted(struct join_error *e)
+{
+    return fail(e, -EINTR, "interrupted while the ranks were joining");
 }
 
 static int bootstrap_join_fail_ranks_missing(struct bootstrap *b, struct join_error *e)
@@ -110,8 +131,9 @@ static int bootstrap_join_gather_ranks(struct bootstrap *b, struct pollfd *fds, 
         }
         if (result < 0)
             return fail(e, result, "rank 0 cannot accept connections: %s", strerror(-result));
-        if (here < b->world && peer_now() >= deadline)
-            return bootstrap_join_fail_ranks_missing(b, e);
+        if (here < b->world && bootstrap_join_over(deadline))
+            return join_interrupted ? bootstrap_join_fail_interrupted(e)
+                                    : bootstrap_join_fail_ranks_missing(b, e);
     }
     return 0;
 }
@@ -134,7 +156,7 @@ static void bootstrap_join_tell_latecomers(struct bootstrap *b, struct pollfd *f
                                            const struct join_error *e)
 {
     uint64_t end = peer_now() + LINGER_NS < deadline ? peer_now() + LINGER_NS : deadline;
-    while (missing && peer_now() < end) {
+    while (missing && !bootstrap_join_over(end)) {
         struct peer arrived;
         struct wire_hello hello;
         uint32_t version;
@@ -222,8 +244,10 @@ static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_
     snprintf(port, sizeof port, "%u", config->port);
     int result;
     while ((result = getaddrinfo(config->host, port, &hints, &list)) == EAI_AGAIN &&
-           peer_now() < deadline)
-        poll(NULL, 0, NAME_AGAIN_MS); /* a name server that starts beside the job */
+           !bootstrap_join_over(deadline))
+        bootstrap_join_poll_until(
+            NULL, 0,
+            peer_now() + NAME_AGAIN_MS * 1000000ull); /* a name server that starts beside the job */
     if (result)
         return fail(e, -EHOSTUNREACH, "rank %u cannot find rank 0's host '%s': %s", b->rank,
                     config->host, gai_strerror(result));
@@ -231,12 +255,14 @@ static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_
     for (int pause_ms = 10; fd < 0; pause_ms = pause_ms < 160 ? pause_ms * 2 : 160) {
         for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
             fd = bootstrap_join_connect_once(a, deadline);
-        if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || peer_now() >= deadline)
+        if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || bootstrap_join_over(deadline))
             break;
         if (fd < 0)
-            poll(NULL, 0, pause_ms);
+            bootstrap_join_poll_until(NULL, 0, peer_now() + (uint64_t)pause_ms * 1000000);
     }
     freeaddrinfo(list);
+    if (fd < 0 && join_interrupted)
+        return bootstrap_join_fail_interrupted(e);
     if (fd < 0)
         return fail(e, fd, "rank %u could not reach rank 0 at %s port %u within %.1f s: %s",
                     b->rank, config->host, config->port, (double)b->timeout_ns / 1e9,
@@ -256,7 +282,10 @@ static int bootstrap_join_hear(struct bootstrap *b, const struct bootstrap_confi
     int result, code;
     while ((result = peer_receive(p, &why)) == 0) {
         struct pollfd fd = {.fd = p->fd, .events = POLLIN | (p->first ? POLLOUT : 0)};
-        if (bootstrap_join_poll_until(&fd, 1, deadline) == 0)
+        int polled = bootstrap_join_poll_until(&fd, 1, deadline);
+        if (join_interrupted)
+            return bootstrap_join_fail_interrupted(e);
+        if (polled == 0)
             return fail(
                 e, -ETIMEDOUT,
                 "rank %u waited %.1f s for the other ranks to join: rank 0 at %s does not say "
@@ -323,6 +352,7 @@ int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, c
                    size_t size)
 {
     struct join_error e = {0, ""};
+    join_interrupted = 0;
     int result = b->rank == 0 ? bootstrap_join_accept_ranks(b, config, &e)
                               : bootstrap_join_root(b, config, &e);
     if (result)

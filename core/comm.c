@@ -2,6 +2,7 @@
  * sentence. */
 #include "core/agree.h"
 #include "core/comm_parts.h"
+#include "core/interrupt.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -44,23 +45,37 @@ int comm_tell_failure(struct mk_comm *comm)
     return -EIO;
 }
 
+void mk_comm_abort(struct mk_comm *comm, const char *why)
+{
+    if (!comm->bootstrap)
+        return;
+    struct mk_failure f;
+    memset(&f, 0, sizeof f);
+    f.kind = MK_FAIL_SETUP;
+    f.rank = f.producer = comm->topo.rank;
+    f.op = f.cta = f.role = f.flag = f.chunk = UINT32_MAX;
+    snprintf(f.detail, sizeof f.detail, "%s", why);
+    comm_fail(comm, &f);
+}
+
 int comm_give_up(struct mk_comm *comm, int result)
 {
     if (comm_failed(comm)) {
         comm_tell_failure(comm);
         return result;
     }
-    struct mk_failure f;
-    memset(&f, 0, sizeof f);
-    f.kind = MK_FAIL_SETUP;
-    f.rank = f.producer = comm->topo.rank;
-    f.op = f.cta = f.role = f.flag = f.chunk = UINT32_MAX;
-    snprintf(f.detail, sizeof f.detail, "%.*s", (int)sizeof f.detail - 1,
-             comm->error[0] ? comm->error : strerror(-result));
-    comm_fail(comm, &f);
+    mk_comm_abort(comm, comm->error[0] ? comm->error : strerror(-result));
     if (!comm->error[0])
         comm_tell_failure(comm);
     return result;
+}
+
+int comm_interrupted(struct mk_comm *comm)
+{
+    if (comm_failed(comm) || !mk_interrupted())
+        return 0;
+    mk_comm_abort(comm, "it was interrupted");
+    return 1;
 }
 
 /* ---- open and close ---- */

@@ -152,6 +152,10 @@ void comm_fail(struct mk_comm *comm, const struct mk_failure *failure);
 /* Any part, in its wait loops: has the job failed, here or elsewhere? Cheap. Any thread. */
 int comm_failed(struct mk_comm *comm);
 
+/* Any part, in loops that wait on the program's own thread, without a lock: whether the program
+ * wants an end (mk_set_interrupt). Then the job has failed. */
+int comm_interrupted(struct mk_comm *comm);
+
 /* mk_plan_create of a problem; exec, sms and topo are filled in here. */
 int comm_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem);
 

@@ -64,14 +64,14 @@ static int comm_plan_find_room(struct mk_comm *comm, const struct mk_plan *p, ui
     *at = bytes ? ranges_find(&comm->free_bytes, bytes) : p->heap_base;
     if (*flag == UINT64_MAX)
         return comm_refuse(
-            comm, -ENOSPC,
+            comm, p->flags > flags ? -E2BIG : -ENOSPC,
             "%s needs %u flags and %lu of %lu are free: open the communicator with flag_bytes of "
             "at least %lu",
             plan_op_name(p->problem.op), p->flags, ranges_longest(&comm->free_flags), flags,
             mk_round_up((flags - ranges_last(&comm->free_flags, flags) + p->flags) * 8, COMM_PAGE));
     if (*at == UINT64_MAX)
         return comm_refuse(
-            comm, -ENOSPC,
+            comm, bytes > all ? -E2BIG : -ENOSPC,
             "%s needs %lu bytes of the symmetric heap and %lu of %lu are free: open the "
             "communicator with heap_bytes of at least %lu",
             plan_op_name(p->problem.op), p->heap_bytes, ranges_longest(&comm->free_bytes), all,
@@ -271,7 +271,7 @@ static int comm_plan_drain(struct mk_comm *comm)
         const struct mk_ring *ring = comm->rings[i];
         while (__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE) !=
                __atomic_load_n(&ring->seen, __ATOMIC_ACQUIRE)) {
-            if (comm_failed(comm))
+            if (comm_interrupted(comm) || comm_failed(comm))
                 return -EIO;
             if (mk_now_ns() - began > comm->config.timeout_ns)
                 return comm_give_up(comm,

@@ -13,7 +13,7 @@
  *   bounds   every call ends. Each of its waits lasts at most the communicator's timeout_ns, and a
  *            second or two more to learn which rank was missing. CUDA's time to set up a GPU is
  *            not bounded
- *   after    -EINVAL and -ENOSPC change nothing, and the communicator can be used on. After any
+ *   after    -EINVAL, -ENOSPC and -E2BIG change nothing, and the communicator can be used on. After any
  *            other error only mk_error and mk_comm_close are useful. -EIO means that the job has
  *            failed; every rank then gets the same sentence */
 #ifndef MKERNEL_H
@@ -122,6 +122,17 @@ uint32_t mk_comm_gpus(const struct mk_comm *comm);
  * them after a failure. */
 void mk_comm_close(struct mk_comm *comm);
 
+/* Ends the job: every rank, this one too, fails with a sentence that this rank could not go on and
+ * `why`, in the call that it waits in or in its next one. mk_comm_close follows, and waits for no
+ * rank. For a rank that leaves by an error of its own. Any thread; does not block. */
+void mk_comm_abort(struct mk_comm *comm, const char *why);
+
+/* For languages whose signal handlers run only between calls: while the calling thread waits in a
+ * function of the library, `ask` is called there about ten times a second. If it returns other than
+ * 0 the wait ends within a second: the job fails (mk_comm_abort), a call that opens a communicator
+ * returns -EINTR. Of the process and of the thread that called last; NULL: nobody is asked. */
+void mk_set_interrupt(int (*ask)(void));
+
 /* The sentence about the last error of this communicator; if `comm` is NULL, that memory is short.
  * Never NULL. The communicator owns the text; it is valid until the next call. */
 const char *mk_error(const struct mk_comm *comm);
@@ -182,7 +193,8 @@ struct mk_plan;
  * ranks call.
  * Errors: -EINVAL (shape or options, and mk_error says what works; or ranks that ask for different
  * plans, and it says which; or thread blocks that do not all fit on the GPU), -ENOSPC (heap or
- * flags are too small; mk_error says what size is enough), -EIO (the job has failed), -ENOMEM. On
+ * flags have too little left: mk_plan_destroy gives some back; or the plan is one too many), -E2BIG
+ * (heap or flags are too small for this plan alone). mk_error says what size is enough. -EIO (the job has failed), -ENOMEM. On
  * an error *out is NULL. */
 int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_spec *spec);
 
@@ -256,7 +268,8 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
  * MK_EXEC_CUDA. `stream` is a cudaStream_t of the communicator's GPU; NULL is the default stream,
  * and the only value on the host.
  * A launch returns at once, allocates nothing, runs in the stream's order, and can be captured in a
- * CUDA graph. All ranks launch the same plans in the same order. On a GPU two launches of one
+ * CUDA graph. All ranks launch the same plans in the same order; if they do not, every rank fails
+ * within a second, and mk_error says what two of them called. On a GPU two launches of one
  * communicator must not overlap: put them on one stream, or order the streams by events.
  * All thread blocks of a launch must be resident at the same time, on every rank: they wait for
  * each other. mk_plan_create asks CUDA whether the GPU has room for them, but not what else will
@@ -427,8 +440,9 @@ int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void
 int mk_wait(struct mk_comm *comm);
 
 /* The same for all work on `stream` (a cudaStream_t) alone, for instance graphs that were captured
- * elsewhere. A caller may wait in any other way, but then a failure ends the job only after its
- * timeout, and the next of these calls reports it. On the host: as mk_wait. */
+ * elsewhere. A caller may wait in any other way: the job's failure ends the launches all the same,
+ * but the next of these calls reports it, and a wait that times out here is told to the others only
+ * then. On the host: as mk_wait. */
 int mk_wait_stream(struct mk_comm *comm, void *stream);
 
 /* ---- FP8 ---- */

@@ -393,6 +393,7 @@ static int exec_cuda_wait_for(struct mk_comm *comm, struct streams *streams)
             exec_cuda_fail_from_report(comm, x);
             reported = 1;
         }
+        comm_interrupted(comm);
         if (!stopped && comm_failed(comm)) {
             exec_cuda_end_waits(x);
             stopped = now;

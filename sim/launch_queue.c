@@ -91,6 +91,9 @@ static int launch_queue_wait_until(struct launch_queue *q, uint64_t left)
     while (left == UINT64_MAX ? !q->ended : q->head - q->tail > left) {
         uint64_t until = wall_clock(NULL) + LOOK_NS, tail = q->tail;
         mk_cond_wait_until(&q->done, &q->lock, until);
+        pthread_mutex_unlock(&q->lock);
+        comm_interrupted(q->comm);
+        pthread_mutex_lock(&q->lock);
         uint64_t now = wall_clock(NULL), turns = __atomic_load_n(&q->turns, __ATOMIC_RELAXED);
         if (turns != seen || tail != q->tail)
             moved_at = now;

@@ -1,5 +1,6 @@
 """The Python package with numpy arrays, from the wheel and over the host executor: every operator is right on two ranks and in
 every layout, plans and memory live as long as the documents say, and what cannot be is an exception with mkernel's sentence."""
+import errno
 import gc
 import os
 import re
@@ -593,6 +594,8 @@ def refusals():
     e = refuses("the next N that works is 48", mkernel.ag_gemm, a, b[:, :44].copy())  # the library's own
     assert e.errno == 22 and isinstance(e, ValueError) and isinstance(e, mkernel.Error)
     refuses("'tyle=1' is no option of a plan", mkernel.ag_gemm, a, b, options="tyle=1")
+    refuses("options='tile=16,16\\x00pace=3' has a 0 in it", mkernel.ag_gemm, a, b, options="tile=16,16\0pace=3")
+    refuses("tuning='a\\x00b' has a 0 in it", mkernel.init, tuning="a\0b")
     ids = numpy.zeros((32, 2), numpy.uint32)
     refuses("besides them sms, engine, dtype, overflow, tokens, launch, capacity, logical", mkernel.moe_dispatch, a, ids, experts=4, options="tyle=1")
     refuses("experts=four: it is a number, as in experts=64", comm.launch, "moe_dispatch", (a, ids), options="experts=four")
@@ -664,7 +667,8 @@ def churn():
     assert taken > 10 * room > room >= sum(plan.heap_bytes for plan in comm.plans) > room // 2, taken
     refuses("the plan was dropped for others", lambda: first.options)
     says(repr(first), "ag_gemm 2,16,64 dropped")
-    refuses("needs", mkernel.ag_gemm, bf16(rng, 5000, 64), b)  # never fits: nothing goes for it
+    e = refuses("needs", mkernel.ag_gemm, bf16(rng, 5000, 64), b)  # never fits: nothing goes for it
+    assert e.errno == errno.E2BIG
     assert len(comm.plans) > 1
     a = bf16(rng, 1, 64)
     for columns in range(8, 8 * 301, 8):
@@ -817,6 +821,91 @@ def alone(nodes):
 def ranks_without_local_numbers_are_one_node_s_and_rank_0_says_so_and_that_there_is_no_secret():
     ranks(2, alone, 0)
     ranks(2, alone, 2)
+
+
+@scene
+def ending(how):
+    """Rank 1 ends in the middle of things; rank 0 waits for it in a launch and learns at once which rank left, and why."""
+    comm = mkernel.init(timeout_ns=MINUTE)
+    a, b = numpy.zeros((32, 64), numpy.uint16), numpy.zeros((64, 48), numpy.uint16)
+    if comm.rank == 1:
+        mkernel.ag_gemm(a, b)
+    if comm.rank == 1 and how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if comm.rank == 1 and how == "with":
+        with comm:
+            raise ValueError("a bad\0batch")
+    if comm.rank == 1 and how == "exit":
+        sys.exit(1)
+    if comm.rank == 1:
+        raise ValueError("a bad batch")
+    began = time.monotonic()
+    try:
+        mkernel.ag_gemm(a, b)
+        mkernel.ag_gemm(a, b)
+    except mkernel.Error as e:
+        said = str(e)
+    says(said, {"killed": "rank 1 is lost", "exit": "rank 1 closes its communicator"}.get(how, "rank 1 could not go on: it left with ValueError: a bad batch"))
+    assert time.monotonic() - began < 20, "told late"  # of 60; 1 where the machine is idle
+    print("told", flush=True)
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(1)
+
+
+@case
+def a_rank_that_leaves_by_an_exception_or_is_killed_is_named_at_once():
+    for how in ("raises", "with", "exit"):
+        says(ranks(2, ending, how, status=1)[0], "told")
+    says(ranks(2, ending, "killed", status=-signal.SIGKILL)[0], "told")
+
+
+@scene
+def interrupted(where, done):
+    """Ctrl-C acts while rank 0 waits in C, and rank 1 learns of it in its next call, which it makes behind that."""
+    if where == "init" and os.environ["RANK"] == "1":
+        sys.exit(0)
+    signal.signal(signal.SIGUSR1, lambda *_: None)  # a handler that goes on ends no wait
+    a, b, out = numpy.zeros((32, 64), numpy.uint16), numpy.zeros((64, 48), numpy.uint16), None
+    began = time.monotonic()
+
+    def strike(when):
+        if os.environ["RANK"] == "0":
+            threading.Timer(when / 2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            threading.Timer(when, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    if where == "init":
+        strike(0.6)
+    try:
+        comm = mkernel.init(timeout_ns=MINUTE)
+        mkernel.ag_gemm(a, b)
+        while comm.rank == 1 and not os.path.exists(done):
+            time.sleep(0.1)
+        strike(0.6)
+        began = time.monotonic()
+        if where == "plan":
+            mkernel.ag_gemm(a, b[:, :40].copy())
+        elif where == "close":
+            comm.close()
+        else:
+            mkernel.ag_gemm(a, b)
+    except KeyboardInterrupt:
+        assert os.environ["RANK"] == "0"
+        assert time.monotonic() - began < 20, "late"  # of 60
+        open(done, "w").close()
+        return
+    except mkernel.Error as e:
+        assert comm.rank == 1
+        says(str(e), "rank 0 could not go on: it was interrupted")
+        return
+    assert where == "close" and comm.rank == 1
+
+
+@case
+def ctrl_c_acts_while_a_rank_waits():
+    for where in ("launch", "plan", "close", "init"):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks(2, interrupted, where, os.path.join(folder, "done"))
 
 
 @scene

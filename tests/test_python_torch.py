@@ -191,6 +191,27 @@ def operators(nodes):
 
 
 @case
+def rank_0_is_found_where_it_is_by_ipv4_and_ipv6():
+    """MASTER_ADDR may be another host's, and a host may have one kind of address alone."""
+    import socket
+    from mkernel import _torch
+
+    for master, found in (("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("localhost", "localhost"), ("192.0.2.7", None)):
+        with unittest.mock.patch.dict(os.environ, MASTER_ADDR=master):
+            assert _torch._address() == found if found else _torch._address() != master, (master, _torch._address())
+    for alone in (True, False):
+        listener, address = _torch._listener(alone, 4)
+        with listener:
+            for host in (address, "127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() and not alone else [])):
+                socket.create_connection((host, listener.getsockname()[1]), timeout=10).close()
+    no_ipv4 = lambda family, address, call: "" if family == socket.AF_INET else "::1"
+    with unittest.mock.patch.object(_torch, "_works", no_ipv4):
+        listener, address = _torch._listener(True, 4)
+        with listener:
+            assert address == "::1" and listener.family == socket.AF_INET6
+
+
+@case
 def operators_of_two_ranks_are_right():
     ranks(2, operators, 0)
 

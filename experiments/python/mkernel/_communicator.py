@@ -302,7 +302,7 @@ class Communicator:
             pass
         while True:
             result = library.mk_plan_create_settings(ctypes.byref(address), self._address, words)
-            if result != -errno.ENOSPC or not self._could_fit(_sentence(self._address)) or not self._drop_oldest():
+            if result != -errno.ENOSPC or not self._drop_oldest():
                 break
         if result:
             self._fail(result)
@@ -315,12 +315,6 @@ class Communicator:
         made[0]._used = self._launches
         self._plans[key] = made
         return made
-
-    @staticmethod
-    def _could_fit(sentence: str) -> bool:
-        """Whether what a plan needs could be free at all: "needs 512 bytes ... and 128 of 1024 are free"."""
-        found = re.search(r"needs (\d+) .* and \d+ of (\d+) are free", sentence)
-        return not found or int(found.group(1)) <= int(found.group(2))
 
     def _drop_oldest(self) -> bool:
         """Gives the plan back that was used longest ago: all ranks launch alike, so it is the same on all. False: there
@@ -388,7 +382,7 @@ class Communicator:
         with self._lock:
             self._check()
             self._tracing = False
-            self._raise(library.mk_trace_end(self._address, os.fspath(path).encode(), " ".join(sys.argv).encode()))
+            self._raise(library.mk_trace_end(self._address, _library.text(os.fspath(path), "path"), _library.text(" ".join(sys.argv), "sys.argv")))
 
     # ---- waiting and closing ----
 
@@ -409,6 +403,11 @@ class Communicator:
                 raise Refused(f"{len(self._lent)} arrays of mkernel.empty still exist: delete them before close()")
             self._close()
 
+    def _abort(self, failure: BaseException):
+        """Tells the other ranks that this one leaves, and why."""
+        if not self._foreign and self._address is not None:
+            library.mk_comm_abort(self._address, f"it left with {type(failure).__name__}: {failure}".replace("\0", " ").encode(errors="replace"))
+
     def _close(self):
         if self._alone is not None:
             self._alone._close()
@@ -426,7 +425,9 @@ class Communicator:
     def __exit__(self, kind, value, traceback):
         if kind is None:
             self.close()
-        elif not len(self._lent):  # else the end of the process does it: the exception's frames may hold arrays
+            return
+        self._abort(value)
+        if not len(self._lent):  # else the end of the process does it: the exception's frames may hold arrays
             self._close()
 
 
@@ -529,8 +530,13 @@ def by_handle(handle: int) -> Communicator:
 
 
 def _at_exit():
-    """In the order of opening, on all ranks; arrays of the heap are not touched any more."""
+    """In the order of opening, on all ranks; arrays of the heap are not touched any more. Where an exception ends this process, the other ranks are told."""
+    failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if hasattr(sys, "ps1"):
+        failure = None  # an earlier line's, and the person went on
     for comm in sorted(_communicators.values(), key=lambda c: c.handle):
+        if failure is not None:
+            comm._abort(failure)
         comm._close()
 
 

@@ -29,9 +29,36 @@ class Refused(Error, ValueError):
         super().__init__(sentence, number)
 
 
-def error(number: int, sentence: str) -> Error:
-    """The exception for -errno of a C function."""
-    kind = Refused if -number in (errno.EINVAL, errno.ENOSPC) else Error
+_raised = []  # what signal handlers raised while a C function waited
+
+
+def _handle_signals():
+    """A generator, so that what a handler raises where Python looks for signals is raised in it, and caught: at the begin of a function it would be raised
+    outside. Yields 1 where a C function's wait is to end."""
+    while True:
+        try:
+            yield len(_raised) != 0
+        except GeneratorExit:
+            return
+        except BaseException as e:
+            _raised.append(e)
+
+
+_ask = ctypes.CFUNCTYPE(ctypes.c_int)(_handle_signals().__next__)
+
+
+def raise_interrupt(result, *_):
+    """Behind a C function that has waited: raises what a signal handler did meanwhile. Returns the result."""
+    if _raised:
+        raise _raised.pop()
+    return result
+
+
+def error(number: int, sentence: str) -> BaseException:
+    """The exception for -errno of a C function, or what a signal handler raised while it waited."""
+    if _raised:
+        return _raised.pop()
+    kind = Refused if -number in (errno.EINVAL, errno.ENOSPC, errno.E2BIG) else Error
     return kind(sentence or os.strerror(-number), -number)
 
 
@@ -47,6 +74,8 @@ FUNCTIONS = {
     "mk_op_describe": (_INT, [_U32, _TEXT, _U64]),
     "mk_comm_open_settings": (_INT, [_ADDRESS, _U32, _TEXTS]),
     "mk_comm_close": (None, [_POINTER]),
+    "mk_comm_abort": (None, [_POINTER, _TEXT]),
+    "mk_set_interrupt": (None, [_POINTER]),
     "mk_comm_rank": (_U32, [_POINTER]),
     "mk_comm_nodes": (_U32, [_POINTER]),
     "mk_comm_gpus": (_U32, [_POINTER]),
@@ -117,9 +146,18 @@ def load() -> ctypes.CDLL:
 
 
 library = load()
+library.mk_comm_close.errcheck = raise_interrupt
+library.mk_set_interrupt(_ask)
+
+
+def text(value: str, what: str) -> bytes:
+    """A string for C, which would end it at a 0."""
+    if "\0" in value:
+        raise Refused(f"{what}={value!r} has a 0 in it")
+    return value.encode()
 
 
 def settings(**values) -> ctypes.Array:
     """The "NAME=VALUE" strings that mk_comm_open_settings and mk_plan_create_settings take; None is left out."""
-    words = [f"{name}={value}".encode() for name, value in values.items() if value is not None]
+    words = [name.encode() + b"=" + text(str(value), name) for name, value in values.items() if value is not None]
     return (ctypes.c_char_p * (len(words) + 1))(*words, None)

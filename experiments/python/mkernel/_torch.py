@@ -149,16 +149,43 @@ def _nodes_of(hosts) -> int:
     return len(firsts)
 
 
-def _address(alone: bool) -> str:
-    """Where the other ranks reach this one: the address from which it reaches torch.distributed's rank 0."""
-    if alone:
-        return "127.0.0.1"
-    master = os.environ.get("MASTER_ADDR")
-    if torch.distributed.get_rank() == 0 and master:
+def _addresses(host) -> list:
+    """Family and address of each that a host's name has."""
+    try:
+        return [(family, address) for family, _, _, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)]
+    except OSError:
+        return []
+
+
+def _works(family, address, call) -> str:
+    """The own address of a socket after bind or connect, which send nothing; "" where that cannot be."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as s:
+            getattr(s, call)(address)
+            return s.getsockname()[0]
+    except OSError:
+        return ""
+
+
+def _address() -> str:
+    """Where ranks of other hosts reach this one: MASTER_ADDR, by which they reach torch.distributed, where it is this host's, else the address from which
+    this host reaches it."""
+    master = os.environ.get("MASTER_ADDR") or socket.gethostname()
+    found = _addresses(master)
+    if any(_works(family, (address[0], 0, *address[2:]), "bind") for family, address in found):
         return master
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.connect((master or socket.gethostname(), 9))  # sends nothing
-        return s.getsockname()[0]
+    return next(filter(None, (_works(family, address, "connect") for family, address in found)), socket.gethostname())
+
+
+def _listener(alone: bool, backlog: int):
+    """Where rank 0 listens, and the address that the other ranks know: of one host, or in IPv4 and IPv6."""
+    if alone:
+        for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            if _works(family, (address, 0), "bind"):
+                return socket.create_server((address, 0), family=family, backlog=backlog), address
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True), _address()
+    return socket.create_server(("", 0), backlog=backlog), _address()
 
 
 def _own_devices(hosts, devices) -> bool:
@@ -186,8 +213,8 @@ def join(group, nodes, device: str):
     meet = [None]
     joined = {"rank": rank, "nodes": nodes, "gpus": world // nodes}
     if rank == 0:
-        listener = socket.create_server(("127.0.0.1" if found == 1 else "", 0), backlog=world)
-        meet = [(_address(found == 1), listener.getsockname()[1], secrets.token_hex(16))]
+        listener, address = _listener(found == 1, world)
+        meet = [(address, listener.getsockname()[1], secrets.token_hex(16))]
         joined["listen_fd"] = listener.detach()
     dist.broadcast_object_list(meet, src=0 if group is None else dist.get_global_rank(group, 0), group=group)
     joined["host"], joined["port"], joined["token"] = meet[0]
