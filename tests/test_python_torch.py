@@ -422,6 +422,56 @@ def ranks_must_be_numbered_node_by_node():
         refuses("numbered node by node", _torch._nodes_of, list(hosts))
 
 
+def tensors_whose_memory_is_not_their_numbers(comm, a, b):
+    """Each is refused with a sentence, or the result is that of its numbers, in every way to call."""
+    from torch.autograd import forward_ad
+
+    wanted, scales = mkernel.ag_gemm(a, b), torch.ones(1, 16)
+    ways = (mkernel.ag_gemm, torch.ops.mkernel.ag_gemm, lambda a, b: comm.launch("ag_gemm", (a, b))[0])
+    negative = torch._neg_view(-a)
+    assert torch.equal(negative, a) and negative.is_neg()
+    half = torch.complex(a.float(), -a.float()).to(torch.complex32).conj().imag  # as it comes about
+    assert half.is_neg()
+    refuses("A has its sign in a bit beside the memory: give x.resolve_neg()", mkernel.ag_gemm, half, b.half())
+    for way in ways:
+        if way is ways[1]:  # the dispatcher resolves it
+            assert torch.equal(way(negative, b), wanted)
+        else:
+            refuses("A has its sign in a bit beside the memory: give x.resolve_neg()", way, negative, b)
+        with forward_ad.dual_level():
+            refuses("A has a tangent, and no operator has a derivative in forward mode: give x.detach()", way, forward_ad.make_dual(a, a), b)
+            assert torch.equal(way(a, b), wanted)
+        for x, words in ((a.to_sparse(), "parse"), (a.to_sparse_csr(), "parse"), (a.to("meta"), "meta"), (torch._efficientzerotensor(16, 64, dtype=torch.bfloat16), "zero tensor")):
+            try:
+                got = way(x, b)
+                assert way is ways[1] and (got.is_meta or not got.any()), words  # the dispatcher has ways for these
+            except (mkernel.Refused, NotImplementedError, RuntimeError) as e:
+                says(str(e), words) if isinstance(e, mkernel.Refused) else None
+        for transform in (lambda f: torch.func.vmap(f)(a[None]), lambda f: (None, torch.func.jvp(f, (a,), (a,)))):
+            try:
+                got = transform(lambda x: way(x, b))[0]
+                assert way is ways[1] and got is not None and torch.equal(got, wanted)  # vmap, one by one
+            except (mkernel.Refused, RuntimeError) as e:
+                assert not isinstance(e, mkernel.Refused) or "torch.func" in str(e) or "tangent" in str(e), e
+        out = torch._neg_view(torch.zeros_like(wanted))
+        if way is ways[0]:
+            refuses("C has its sign in a bit beside the memory", way, a, b, out)
+    refuses("has a tangent, and no operator has a derivative in forward mode", lambda: forward_of(lambda x: mkernel.ag_gemm(x, b.clone().requires_grad_()), a))
+    refuses("quantize: x has a tangent", lambda: forward_of(mkernel.quantize, a))
+    assert torch.equal(mkernel.quantize(negative)[0].view(torch.uint8), mkernel.quantize(a)[0].view(torch.uint8))
+    # A trace records the operator, and runs it.
+    traced = torch.jit.trace(lambda x, y: mkernel.ag_gemm(x, y) * 2, (a, b), check_trace=False)
+    assert "mkernel::ag_gemm" in str(traced.graph)
+    assert torch.equal(traced(a * 2, b), wanted * 4)
+
+
+def forward_of(function, x):
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        return function(forward_ad.make_dual(x, x))
+
+
 @scene
 def refusals():
     refuses("a group, and torch.distributed has not been initialised", mkernel.init, group=object())
@@ -469,6 +519,7 @@ def refusals():
     refuses("1 arrays of mkernel.empty still exist", comm.close)
     assert mkernel.empty((4, 4), torch.float32).dtype is torch.float32
     del h
+    tensors_whose_memory_is_not_their_numbers(comm, a, b)
     # Not aligned: a view from the second element on.
     odd = torch.empty(16 * 64 + 1, dtype=torch.bfloat16)[1:].view(16, 64).copy_(a)
     assert odd.data_ptr() % 16 and torch.equal(mkernel.ag_gemm(odd, b), mkernel.ag_gemm(a, b))

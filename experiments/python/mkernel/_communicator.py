@@ -168,10 +168,11 @@ class Communicator:
         arrays = self._arrays
         offset = 0
         try:
-            if of.heap >= 0 and self._blocks:
-                offset = self._blocks.get(arrays.pointers(inputs[of.heap : of.heap + 1], ())[0], 0)
             every = inputs if outputs is None else (*inputs, *outputs)
-            key = arrays.key(every, of.name, offset, causal, deterministic, options)
+            key = arrays.key(every, of.name, causal, deterministic, options)
+            if of.heap >= 0 and self._blocks and key is not None:
+                offset = self._blocks.get(arrays.pointers(inputs[of.heap : of.heap + 1], ())[0], 0)
+                key = *key, offset
         except AttributeError:  # of what is no array
             key = None
         with self._lock:
@@ -197,6 +198,8 @@ class Communicator:
                 raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {' or '.join(map(arrays.types_of, wanted))}{half}")
             if arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is on {arrays.place(x)}, and the communicator on {self.device}")
+            if arrays.unreadable(x):
+                raise Refused(f"{of.name}: {name} {arrays.unreadable(x)}")
         expert_map, options = _experts.taken(options)
         more, options = _shapes.said(of, options)
         problem = _shapes.problem_of(of, self.world, [tuple(x.shape) for x in inputs], more)
@@ -255,6 +258,8 @@ class Communicator:
                               f"{arrays.types_of(word)}")
             if not arrays.is_contiguous(x) or arrays.place(x) != self._place:
                 raise Refused(f"{of.name}: {name} is written in place: it must be contiguous and on {self.device}")
+            if arrays.unreadable(x):
+                raise Refused(f"{of.name}: {name} {arrays.unreadable(x)}")
 
     def _place_experts(self, plan, to):
         """From the next launch on the plan's tokens go by this map. What was made ready with the one before is made again where it comes back."""

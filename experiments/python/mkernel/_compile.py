@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import _communicator, _torch  # noqa: F401 (torch.ops.mkernel is defined there)
 from ._library import Refused
@@ -116,13 +117,13 @@ class Pass(CustomGraphPass):
         return None
 
     def _fits(self, comm, *tensors):
-        """bf16 or fp16, all alike, on the communicator's device, rows of whole 16 bytes that are known now."""
+        """bf16 or fp16, all alike, on the communicator's device, rows of whole 16 bytes that are known now, and nothing empty: operators take one row and more."""
         of = None
         for node in tensors:
             x = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
             if not isinstance(x, torch.Tensor) or x.dtype not in (torch.bfloat16, torch.float16) or x.device != comm._place:
                 return False
-            if not isinstance(x.shape[-1], int) or x.shape[-1] % 8:
+            if not isinstance(x.shape[-1], int) or x.shape[-1] % 8 or not all(statically_known_true(n > 0) for n in x.shape):
                 return False
             of = of or x.dtype
             if x.dtype is not of:

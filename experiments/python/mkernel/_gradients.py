@@ -125,4 +125,7 @@ def register(library, name: str, tensors: int, forward, runner):
         setup_context(ctx, inputs, output)
         return output
 
-    return type(name, (torch.autograd.Function,), {"forward": staticmethod(eager), "backward": staticmethod(backward)}).apply
+    def forward_mode(ctx, *tangents):
+        raise Refused(f"mkernel.{name}: an input has a tangent, and no operator has a derivative in forward mode: give x.detach()")
+
+    return type(name, (torch.autograd.Function,), {"forward": staticmethod(eager), "backward": staticmethod(backward), "jvp": staticmethod(forward_mode)}).apply

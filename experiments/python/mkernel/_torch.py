@@ -10,6 +10,9 @@ import socket
 import sys
 
 import torch
+from torch._C import _functorch as functorch
+from torch._functorch import eager_transforms
+from torch.autograd import forward_ad
 from torch.utils import flop_counter
 
 from . import _communicator, _experts, _gradients, _quantize, _shapes, operators
@@ -49,8 +52,42 @@ def pointers(inputs, outputs) -> list:
 
 
 def key(inputs, *flags) -> tuple:
-    """What decides how a launch takes these inputs."""
-    return (*flags, *[y for x in inputs for y in (x.shape, x.stride(), x.dtype, x.device)])
+    """What decides how a launch takes these inputs. None of what has no memory."""
+    try:
+        return (*flags, *[y for x in inputs for y in (x.shape, x.stride(), x.dtype, x.device, _kind(x))])
+    except RuntimeError:  # sparse, nested
+        return None
+
+
+def _kind(x):
+    """Whether a tensor's memory is its numbers, as PyTorch's dispatcher would see it."""
+    if forward_ad._current_level >= 0:  # in torch.func.jvp a kernel behind the dispatcher does not see tangents
+        if eager_transforms.JVP_NESTING or not functorch.is_functorch_wrapped_tensor(x) and forward_ad.unpack_dual(x).tangent is not None:
+            return "dual"
+    return torch._C._dispatch_keys(x).raw_repr()
+
+
+@functools.lru_cache(None)
+def _plain_kinds(device):
+    """Of tensors outside and inside of torch.inference_mode."""
+    made = []
+    for mode in (True, False):
+        with torch.inference_mode(mode):
+            made.append(torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr())
+    return made
+
+
+_LAZY = (("dual", "has a tangent, and no operator has a derivative in forward mode: give x.detach()"), ("Negative", "has its sign in a bit beside the memory: give x.resolve_neg()"),
+         ("Conjugate", "is conjugate by a bit beside the memory: give x.resolve_conj()"), ("ZeroTensor", "is a zero tensor without memory: give x.clone()"),
+         ("FuncTorch", "is inside of torch.func (vmap, grad, jvp), which has no rule for operators"), ("Sparse", "is sparse: give x.to_dense()"), ("Quantized", "is quantized: give x.dequantize()"))
+
+
+def unreadable(x) -> str:
+    """Why the memory of a tensor is not its numbers; "": it is."""
+    if x.device.type == "meta" or (kind := _kind(x)) in _plain_kinds(x.device):
+        return ""  # meta is another place than the communicator's
+    words = kind if kind == "dual" else str(torch._C._dispatch_keys(x))
+    return next((sentence for word, sentence in _LAZY if word in words), f"is no tensor with plain memory: PyTorch calls it {words}")
 
 
 def swapped(x):
@@ -283,7 +320,7 @@ def launch(comm, op, inputs, outputs, causal, deterministic, options):
     """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
     deterministic = int(deterministic)
     inputs = _converted(op, inputs)
-    if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack() and not _is_profiled():
+    if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or _is_profiled() or torch._C._get_tracing_state()):
         grad, wanted = torch.is_grad_enabled(), False
         for x in inputs:
             if type(x) not in _PLAIN:
@@ -434,6 +471,8 @@ def _quantize_new(x, scaling: int):
 
 
 def _quantize_run(x, scaling: int = 0):
+    if unreadable(x):
+        raise Refused(f"quantize: x {unreadable(x)}")
     codes, scales = _quantize_new(x, scaling)
     whole = x.contiguous()
     if whole.data_ptr() & 15:
