@@ -42,6 +42,9 @@
     } while (0)
 
 typedef __nv_bfloat16 bf16;
+#ifndef PROMOTION
+#define PROMOTION CU_TENSOR_MAP_L2_PROMOTION_NONE
+#endif
 
 enum {
     HEAD = 128,                /* elements of a head */
@@ -56,7 +59,8 @@ enum {
     KEYS_BYTES = BLOCK_KEYS * BOX * 2, /* half of the elements of a block's keys or values */
     PLACE = TASK_ROWS * CHUNK * 2, /* 32 KB, and so are BLOCK_KEYS keys and values */
     PLACES = 6,
-    SUMS = CONSUMERS * TASK_ROWS * 8, /* floats */
+    AHEAD = 4,                 /* steps whose part of x is on its way */
+    SUMS = CONSUMERS * GROUP * HEAD, /* floats: twice what a task's rows and tokens take */
     SHARED = PLACES * PLACE + 2 * SUMS * 4,
     MOST_GPUS = 2,
 };
@@ -88,6 +92,7 @@ struct decode {
     uint32_t gpus, gpu;
     uint32_t call;        /* from 1 on */
     int waits;            /* 0: every buffer is full from the start and nothing is handed over */
+    int reads;            /* 1: weights are read, and no more */
     int attends;          /* 0: Q K V's first columns are taken for attention's result */
     const bf16 *w[4];     /* Q K V, O, gate over up, down: [layers, rows, K] */
     const CUtensorMap *maps; /* of w, [4][TASK_ROWS / 2], by half a task's rows less one; then the cache's */
@@ -390,7 +395,7 @@ FN bool is_empty(uint4 v)
     return v.x == EMPTY || v.y == EMPTY || v.z == EMPTY || v.w == EMPTY;
 }
 
-/* A lane's part of x for 64 columns of a warp: of one of eight tokens, 16 columns. */
+/* A lane's part of x for a step of a warp: of one of eight tokens, 16 columns of a chunk. */
 struct piece {
     uint4 v[2];
 };
@@ -401,20 +406,36 @@ FN struct piece load_piece(const bf16 *x, bool any)
         p.v[0] = load_words(x), p.v[1] = load_words(x + 8);
     return p;
 }
-FN void await_piece(const struct block *b, struct piece *p, const bf16 *x, bool any, uint32_t what)
+FN bool lacks(const struct piece &p)
 {
-    bool lacks = any && (is_empty(p->v[0]) || is_empty(p->v[1]));
-    if (!__any_sync(~0u, lacks))
-        return;
-    const uint64_t start = now_ns();
-    do {
-        if (lacks) {
-            *p = load_piece(x, true);
-            lacks = is_empty(p->v[0]) || is_empty(p->v[1]);
-        }
-        if (now_ns() - start > LIMIT_NS)
-            too_late(b, what);
-    } while (__any_sync(~0u, lacks));
+    return is_empty(p.v[0]) || is_empty(p.v[1]);
+}
+
+/* AHEAD steps' pieces, `has` of which there are, at x and each chunk behind it. While something lacks, a
+ * warp looks at one token's part of the first alone: all of it would be as much traffic as the weights. */
+FN void await_pieces(const struct block *b, struct piece (&p)[AHEAD], const bf16 *x, uint32_t has,
+                     uint32_t what)
+{
+    const bool any = b->lane / 4 < b->d->m.tokens, last = b->lane / 4 == b->d->m.tokens - 1;
+    uint64_t start = 0;
+    for (;;) {
+        bool lack = false;
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD; i++)
+            lack |= i < has && any && lacks(p[i]);
+        if (!__any_sync(~0u, lack))
+            return;
+        if (!start)
+            start = now_ns();
+        do {
+            if (now_ns() - start > LIMIT_NS)
+                too_late(b, what);
+        } while (__any_sync(~0u, last && is_empty(load_words(x))));
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD; i++)
+            if (i < has)
+                p[i] = load_piece(x + i * CHUNK, any);
+    }
 }
 
 /* What a product does with its rows' sums. */
@@ -430,65 +451,68 @@ FN void run_product(struct block *b, uint32_t layer, enum product p, const bf16 
 {
     const struct decode *d = b->d;
     const struct rows own = b->own[p];
-    const uint32_t tasks = tasks_of(own, most_of(p)), all_k = k_of(&d->m, p);
+    const uint32_t tasks = tasks_of(own, most_of(p));
+    const float m_hidden = (float)d->m.hidden;
     const uint32_t tid = b->warp * 32 + b->lane;
     const uint32_t g = b->lane / 4, t4 = b->lane % 4;
     const bool any = g < d->m.tokens, normed = p == IS_QKV || p == IS_GATED;
     const bf16 *norm = normed ? d->norm[p == IS_GATED] + (uint64_t)layer * d->m.hidden : NULL;
     const uint32_t column = b->warp * BOX + t4 * 16; /* of a chunk */
     x += (uint64_t)g * x_pitch + column;
-    struct piece ahead[2];
+    const uint32_t steps = k_of(&d->m, p) / CHUNK;
+    struct piece ahead[AHEAD];
 #pragma unroll
-    for (int i = 0; i < 2; i++)
-        ahead[i] = load_piece(x + i * CHUNK, any && i * CHUNK + b->warp * BOX < all_k);
+    for (uint32_t i = 0; i < AHEAD; i++)
+        ahead[i] = load_piece(x + i * CHUNK, any && i < steps);
+#pragma unroll 1
     for (uint32_t t = 0; t < tasks; t++, b->task++) {
         const struct rows r = task_of(own, t, tasks);
         float acc[2][4] = {}, squares = 0;
-        const auto step = [&](uint32_t c, struct piece &v) {
-            const bool has = c + b->warp * BOX < all_k;
-            uint4 scale[2] = {};
-            if (normed && has) {
-                scale[0] = __ldg((const uint4 *)(norm + c + column));
-                scale[1] = __ldg((const uint4 *)(norm + c + column + 8));
-            }
+#pragma unroll 1
+        for (uint32_t from = 0; from < steps; from += AHEAD) {
             if (waits)
-                await_piece(b, &v, x + c, any && has, 16 + p);
-            await_full(b);
-            const uint32_t at = place(b) + b->warp * BOX_BYTES + g * 128;
-            if (has) {
+                await_pieces(b, ahead, x + from * CHUNK, steps - from, 16 + p);
 #pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    uint4 q = v.v[i];
-                    if (normed) {
-                        squares += low(q.x) * low(q.x) + high(q.x) * high(q.x) +
-                                   low(q.y) * low(q.y) + high(q.y) * high(q.y) +
-                                   low(q.z) * low(q.z) + high(q.z) * high(q.z) +
-                                   low(q.w) * low(q.w) + high(q.w) * high(q.w);
-                        q = {times(q.x, scale[i].x), times(q.y, scale[i].y),
-                             times(q.z, scale[i].z), times(q.w, scale[i].w)};
-                    }
+            for (uint32_t i = 0; i < AHEAD; i++) {
+                const uint32_t c = from + i;
+                if (c >= steps)
+                    break;
+                uint4 scale[2] = {};
+                if (normed) {
+                    scale[0] = __ldg((const uint4 *)(norm + c * CHUNK + column));
+                    scale[1] = __ldg((const uint4 *)(norm + c * CHUNK + column + 8));
+                }
+                await_full(b);
+                const uint32_t at = place(b) + b->warp * BOX_BYTES + g * 128;
+                if (!d->reads) {
 #pragma unroll
-                    for (int half = 0; half < 2; half++) {
-                        const uint4 u = load_shared(at + half * 16 * 128 + ((t4 * 2 + i) ^ g) * 16),
-                                    o = load_shared(at + (half * 16 + 8) * 128 +
-                                                    ((t4 * 2 + i) ^ g) * 16);
-                        mma(acc[half], u.x, o.x, u.y, o.y, q.x, q.y);
-                        mma(acc[half], u.z, o.z, u.w, o.w, q.z, q.w);
+                    for (int n = 0; n < 2; n++) {
+                        uint4 q = ahead[i].v[n];
+                        if (normed) {
+                            squares += low(q.x) * low(q.x) + high(q.x) * high(q.x) +
+                                       low(q.y) * low(q.y) + high(q.y) * high(q.y) +
+                                       low(q.z) * low(q.z) + high(q.z) * high(q.z) +
+                                       low(q.w) * low(q.w) + high(q.w) * high(q.w);
+                            q = {times(q.x, scale[n].x), times(q.y, scale[n].y),
+                                 times(q.z, scale[n].z), times(q.w, scale[n].w)};
+                        }
+#pragma unroll
+                        for (int half = 0; half < 2; half++) {
+                            const uint32_t row = at + half * 16 * 128, unit = ((t4 * 2 + n) ^ g) * 16;
+                            const uint4 u = load_shared(row + unit), o = load_shared(row + 8 * 128 + unit);
+                            mma(acc[half], u.x, o.x, u.y, o.y, q.x, q.y);
+                            mma(acc[half], u.z, o.z, u.w, o.w, q.z, q.w);
+                        }
                     }
                 }
+                give_back(b);
+                /* AHEAD chunks on; behind the last, those with which the next task begins */
+                const uint32_t next = c + AHEAD < steps ? c + AHEAD : t + 1 < tasks ? i : steps;
+                ahead[i] = load_piece(x + next * CHUNK, any && next < steps);
             }
-            give_back(b);
-            /* two chunks on; then the next task's first, from where they came */
-            uint32_t next = c + 2 * CHUNK;
-            if (next >= all_k && t + 1 < tasks)
-                next = &v == &ahead[0] ? 0 : CHUNK;
-            v = load_piece(x + next, any && next + b->warp * BOX < all_k);
-        };
-        for (uint32_t c = 0; c < all_k; c += 2 * CHUNK) {
-            step(c, ahead[0]);
-            if (c + CHUNK < all_k)
-                step(c + CHUNK, ahead[1]);
         }
+        if (d->reads)
+            continue;
 
         /* Sums of all warps: [warp][row][token], then one thread a row and token. */
         float *sums = b->sums + b->task % 2 * SUMS;
@@ -516,7 +540,7 @@ FN void run_product(struct block *b, uint32_t layer, enum product p, const bf16 
 #pragma unroll
             for (int w = 0; w < CONSUMERS; w++)
                 all += squared[b->task % 2][w][token];
-            const float scale = rsqrtf(all / all_k + d->m.epsilon);
+            const float scale = rsqrtf(all / m_hidden + d->m.epsilon);
             y *= scale;
             if (p == IS_GATED) {
                 if (row < r.count)
@@ -616,7 +640,7 @@ FN uint64_t *part_of(const struct decode *d, uint32_t cta, uint32_t segment, uin
 }
 
 /* Keys of this CTA, a segment for each token and key head among them: four warps take 16 of 64 keys,
- * as FlashAttention-2 does, with the group's query heads as rows of A. */
+ * as FlashAttention-2 does, with the group's query heads as rows of A; the other four the next block's. */
 FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
 {
     const struct decode *d = b->d;
@@ -630,7 +654,7 @@ FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
         const uint32_t which = i / blocks, token = which / m->kv_heads, kv = which % m->kv_heads;
         const bf16 *q = qkv + (uint64_t)token * pitch + (kv * GROUP + g) * HEAD;
         uint32_t qa[8][2] = {};
-        if (b->warp < 4 && g < GROUP) {
+        if (g < GROUP) {
             const bf16 *from[16];
             uint32_t pairs[16];
 #pragma unroll
@@ -648,8 +672,8 @@ FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
         float o[16][4] = {}, most = -INFINITY, total = 0;
         for (; i < own.first + own.count && i / blocks == which; i++) {
             await_full(b);
-            if (b->warp < 4) {
-                const uint32_t keys = place(b) + b->warp * 16 * 128, values = keys + 2 * KEYS_BYTES;
+            if (i % 2 == b->warp / 4) {
+                const uint32_t keys = place(b) + b->warp % 4 * 16 * 128, values = keys + 2 * KEYS_BYTES;
                 float sc[2][4] = {};
                 /* a matrix: 8 keys of 8 elements; of four: keys 0-7 of two pieces, then 8-15 */
                 const uint32_t at = keys + (b->lane / 16 * 8 + b->lane % 8) * 128;
@@ -685,10 +709,10 @@ FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
         }
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
-        /* [warp of 4][head][HEAD], then the four warps' references and totals */
+        /* [warp][head][HEAD], then the warps' references and totals */
         float *sums = b->sums + b->task % 2 * SUMS;
-        __shared__ float state[2][4][GROUP][2];
-        if (b->warp < 4 && g < GROUP) {
+        __shared__ float state[2][CONSUMERS][GROUP][2];
+        if (g < GROUP) {
 #pragma unroll
             for (int n = 0; n < 16; n++)
                 *(float2 *)(sums + (b->warp * GROUP + g) * HEAD + n * 8 + t4 * 2) =
@@ -703,10 +727,10 @@ FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
             const uint32_t head = tid / HEAD + n * 2, at = tid % HEAD;
             float peak = -INFINITY, y = 0, l = 0;
 #pragma unroll
-            for (int w = 0; w < 4; w++)
+            for (int w = 0; w < CONSUMERS; w++)
                 peak = fmaxf(peak, state[b->task % 2][w][head][0]);
 #pragma unroll
-            for (int w = 0; w < 4; w++) {
+            for (int w = 0; w < CONSUMERS; w++) {
                 const float f = exp2f(state[b->task % 2][w][head][0] - peak);
                 y += f * sums[(w * GROUP + head) * HEAD + at];
                 l += f * state[b->task % 2][w][head][1];
@@ -761,7 +785,7 @@ FN void run_heads(struct block *b, uint32_t layer, const bf16 *qkv, bf16 *to, ui
         }
         /* CTAs that have blocks of this token and key head: half of the threads every second one, some
          * at a time, since a look takes most of a microsecond */
-        enum { LOOKS = 6 };
+        enum { LOOKS = 8 };
         float peak = -INFINITY, y = 0, l = 0;
         uint32_t cta = share(ctas, which * blocks, total), end = share(ctas, (which + 1) * blocks - 1, total);
         cta += share(total, cta + 1, ctas) <= which * blocks;
@@ -854,32 +878,37 @@ FN void multiply(struct block *b)
     float residual = 0;
     if (row < b->own[IS_O].count && token < m->tokens)
         residual = __bfloat162float(d->in[token * m->hidden + b->own[IS_O].first + row]);
+#pragma unroll 1
     for (uint32_t l = 0; l < m->layers; l++) {
         uint32_t *const *mine = d->buffer[l % 2];
         const uint32_t tag = (d->call * m->layers + l) * 2;
-        const bool first = l == 0, last = l + 1 == m->layers;
-        bf16 *qkv = (bf16 *)mine[QKV], *attended = d->attends ? (bf16 *)mine[ATTENDED] : qkv;
+        const bool last = l + 1 == m->layers;
         mark(b, l, BEGUN);
-        run_product(b, l, IS_QKV, first ? d->in : (const bf16 *)mine[X0], m->hidden,
-                    d->waits && !first, {NULL, 0, qkv, columns_of(m, QKV)});
-        tell(2);
-        mark(b, l, QKV_DONE);
-        if (d->attends) {
-            run_keys(b, qkv, tag);
-            mark(b, l, KEYS_DONE);
-            run_heads(b, l, qkv, attended, tag);
-            mark(b, l, HEADS_DONE);
+        /* One copy of the code of products, so that it stays in the SM's instruction cache: with every
+         * product and step written out, 136 KB of code, a layer took twice as long. */
+#pragma unroll 1
+        for (int p = 0; p < 4; p++) {
+            const int from = p == IS_QKV ? X0 : p == IS_O ? (d->attends ? ATTENDED : QKV) : p == IS_GATED ? X1 : GATED;
+            const int to = p == IS_QKV ? QKV : p == IS_O ? X1 : p == IS_GATED ? GATED : X0;
+            const bool given = p == IS_QKV && l == 0;
+            const bf16 *x = given ? d->in : (const bf16 *)mine[from];
+            bf16 *y = (bf16 *)(p < IS_DOWN ? mine[to] : last ? (uint32_t *)d->out : d->buffer[(l + 1) % 2][to]);
+            if (p == IS_GATED)
+                hear(3);
+            run_product(b, l, (enum product)p, x, columns_of(m, from), d->waits && !given,
+                        {&residual, tag + (p == IS_DOWN), y, columns_of(m, to)});
+            if (p == IS_QKV) {
+                tell(2);
+                mark(b, l, QKV_DONE);
+                if (d->attends) {
+                    run_keys(b, y, tag);
+                    mark(b, l, KEYS_DONE);
+                    run_heads(b, l, y, (bf16 *)mine[ATTENDED], tag);
+                    mark(b, l, HEADS_DONE);
+                }
+            } else
+                mark(b, l, (enum mark)(O_DONE + p - IS_O));
         }
-        run_product(b, l, IS_O, attended, columns_of(m, d->attends ? ATTENDED : QKV), d->waits,
-                    {&residual, tag, (bf16 *)mine[X1], m->hidden});
-        mark(b, l, O_DONE);
-        hear(3);
-        run_product(b, l, IS_GATED, (const bf16 *)mine[X1], m->hidden, d->waits,
-                    {NULL, 0, (bf16 *)mine[GATED], m->inner});
-        mark(b, l, GATED_DONE);
-        run_product(b, l, IS_DOWN, (const bf16 *)mine[GATED], m->inner, d->waits,
-                    {&residual, tag + 1, last ? d->out : (bf16 *)d->buffer[(l + 1) % 2][X0], m->hidden});
-        mark(b, l, DOWN_DONE);
     }
 }
 
@@ -1060,7 +1089,7 @@ static void map_of(CUtensorMap *map, const void *p, const uint64_t (&size)[4], c
     const cuuint32_t box[] = {BOX, rows, deep, 1}, step[] = {1, 1, 1, 1};
     const CUresult err = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)p, size, pitch, box, step,
                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                                PROMOTION, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (err) {
         printf("gpu_decode: cuTensorMapEncodeTiled: error %d\n", (int)err);
         exit(1);
@@ -1328,7 +1357,7 @@ static int by_value(const void *a, const void *b)
 static void bench(uint32_t gpus, struct model m, int ctas)
 {
     enum { LAUNCHES = 25 };
-    static const char *const names[] = {"products, nobody waits", "products in turn", "layers"};
+    static const char *const names[] = {"weights are read", "products, nobody waits", "products in turn", "layers"};
     struct gpu g[MOST_GPUS];
     cudaEvent_t at[LAUNCHES + 1];
     for (uint32_t i = 0; i < gpus; i++)
@@ -1343,13 +1372,13 @@ static void bench(uint32_t gpus, struct model m, int ctas)
     CUDA(cudaSetDevice(0));
     for (int i = 0; i <= LAUNCHES; i++)
         CUDA(cudaEventCreate(&at[i]));
-    for (int mode = 0; mode < 3; mode++) {
+    for (int mode = 0; mode < 4; mode++) {
         for (uint32_t i = 0; i < gpus; i++) {
             CUDA(cudaSetDevice(i));
-            g[i].d.waits = mode > 0, g[i].d.attends = mode > 1;
+            g[i].d.reads = mode == 0, g[i].d.waits = mode > 1, g[i].d.attends = mode > 2;
             for (int n = 0; n < 2; n++)
                 for (int w = 0; w < BUFFERS; w++)
-                    CUDA(cudaMemset(g[i].d.buffer[n][w], mode ? 0xff : 0, (uint64_t)m.tokens * host_columns(&m, w) * 2));
+                    CUDA(cudaMemset(g[i].d.buffer[n][w], mode > 1 ? 0xff : 0, (uint64_t)m.tokens * host_columns(&m, w) * 2));
             CUDA(cudaDeviceSynchronize());
         }
         for (int i = 0; i < 3; i++)
@@ -1370,7 +1399,7 @@ static void bench(uint32_t gpus, struct model m, int ctas)
             us[i] *= 1e3f / m.layers;
         }
         qsort(us, LAUNCHES, sizeof *us, by_value);
-        const double bytes = weights + (mode > 1 ? cache : 0), floor = bytes / 4600e3;
+        const double bytes = weights + (mode > 2 ? cache : 0), floor = bytes / 4600e3;
         printf("%u GPUs, %u tokens, context %u, %u layers, %-24s %6.1f us a layer (%.1f to %.1f), %.0f GB/s, floor %.1f, "
                "%.2f times\n",
                gpus, m.tokens, m.context, m.layers, names[mode], us[LAUNCHES / 2], us[1], us[LAUNCHES - 2],
