@@ -59,7 +59,7 @@ enum {
     KEYS_BYTES = BLOCK_KEYS * BOX * 2, /* half of the elements of a block's keys or values */
     PLACE = TASK_ROWS * CHUNK * 2, /* 32 KB, and so are BLOCK_KEYS keys and values */
     PLACES = 6,
-    AHEAD = 4,                 /* steps whose part of x is on its way */
+    AHEAD = 2,                 /* steps whose part of x is on its way */
     SUMS = CONSUMERS * GROUP * HEAD, /* floats: twice what a task's rows and tokens take */
     SHARED = PLACES * PLACE + 2 * SUMS * 4,
     MOST_GPUS = 2,
@@ -103,6 +103,7 @@ struct decode {
     bf16 *out;            /* [tokens, hidden] */
     uint32_t *buffer[2][BUFFERS];
     uint64_t *parts;          /* of attention: [CTAs, most segments, GROUP, HEAD + 2] of {float, tag} */
+    uint64_t *squares;        /* of norms: [2, CTAs, 8] of {float, tag} */
     uint64_t *inbox;          /* of sums over GPUs: [2, hidden, 8] of {float, tag} */
     uint64_t *peer[MOST_GPUS]; /* each GPU's inbox */
     uint32_t segments;
@@ -212,13 +213,24 @@ FN void meet(void) /* the warps that multiply */
 {
     asm volatile("bar.sync 1, %0;" ::"n"((int)THREADS) : "memory");
 }
+/* Whole warps: those that multiply and the one beside them. Each number has one use:
+ * 2 a layer's first product is done, 3 buffers are EMPTY, 4 and 5 scales are there, 6 and 7 squares are. */
+FN void tell(int id)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"((int)THREADS + 32) : "memory");
+}
+FN void hear(int id)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"((int)THREADS + 32) : "memory");
+}
+
 FN void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
             uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7},"
-                 " {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7},"
+        " {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 FN void matrices(uint32_t at, uint32_t (&r)[4])
 {
@@ -249,15 +261,6 @@ FN uint32_t pack(float a, float b)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
     return v;
 }
-FN uint32_t times(uint32_t a, uint32_t b)
-{
-    uint32_t v;
-    asm("{\n .reg .b32 zero;\n mov.b32 zero, 0x80008000;\n fma.rn.bf16x2 %0, %1, %2, zero;\n}"
-        : "=r"(v)
-        : "r"(a), "r"(b));
-    return v;
-}
-
 /* ---- a block ---- */
 
 struct block {
@@ -268,6 +271,8 @@ struct block {
     uint32_t visit;             /* of a place of the ring, counted by producer and consumers alike */
     uint32_t task;              /* counted, for the choice of sums */
     uint32_t warp, lane;
+    float (*squares)[8];        /* [CONSUMERS]: of the rows that this CTA has made last */
+    float (*scale)[8];          /* [2]: of both norms' tokens */
 };
 
 FN void too_late(const struct block *b, uint32_t what)
@@ -444,19 +449,30 @@ struct result {
     uint32_t tag;    /* of sums over GPUs */
     bf16 *to;        /* [tokens, pitch] */
     uint32_t pitch;
+    const bf16 *norm; /* of the next norm, where there is one */
 };
 
-FN void run_product(struct block *b, uint32_t layer, enum product p, const bf16 *x, uint32_t x_pitch,
+/* A row's element for the next norm: times the norm's weight; the scale, which depends on all CTAs'
+ * squares, follows behind the next product. This CTA's squares are left in shared memory, by warp. */
+FN float hand_over(const struct block *b, float residual, const bf16 *norm)
+{
+    float square = norm ? residual * residual : 0;
+    square += __shfl_xor_sync(~0u, square, 8);
+    square += __shfl_xor_sync(~0u, square, 16);
+    if (b->lane < 8)
+        b->squares[b->warp][b->lane] = square;
+    return norm ? residual * __bfloat162float(*norm) : 0;
+}
+
+FN void run_product(struct block *b, enum product p, const bf16 *x, uint32_t x_pitch,
                     bool waits, struct result out)
 {
     const struct decode *d = b->d;
     const struct rows own = b->own[p];
     const uint32_t tasks = tasks_of(own, most_of(p));
-    const float m_hidden = (float)d->m.hidden;
     const uint32_t tid = b->warp * 32 + b->lane;
     const uint32_t g = b->lane / 4, t4 = b->lane % 4;
     const bool any = g < d->m.tokens, normed = p == IS_QKV || p == IS_GATED;
-    const bf16 *norm = normed ? d->norm[p == IS_GATED] + (uint64_t)layer * d->m.hidden : NULL;
     const uint32_t column = b->warp * BOX + t4 * 16; /* of a chunk */
     x += (uint64_t)g * x_pitch + column;
     const uint32_t steps = k_of(&d->m, p) / CHUNK;
@@ -467,7 +483,7 @@ FN void run_product(struct block *b, uint32_t layer, enum product p, const bf16 
 #pragma unroll 1
     for (uint32_t t = 0; t < tasks; t++, b->task++) {
         const struct rows r = task_of(own, t, tasks);
-        float acc[2][4] = {}, squares = 0;
+        float acc[2][2][4] = {}; /* of the lower and upper 8 columns of a lane, so that fewer wait for each other */
 #pragma unroll 1
         for (uint32_t from = 0; from < steps; from += AHEAD) {
             if (waits)
@@ -477,38 +493,32 @@ FN void run_product(struct block *b, uint32_t layer, enum product p, const bf16 
                 const uint32_t c = from + i;
                 if (c >= steps)
                     break;
-                uint4 scale[2] = {};
-                if (normed) {
-                    scale[0] = __ldg((const uint4 *)(norm + c * CHUNK + column));
-                    scale[1] = __ldg((const uint4 *)(norm + c * CHUNK + column + 8));
-                }
                 await_full(b);
                 const uint32_t at = place(b) + b->warp * BOX_BYTES + g * 128;
+                uint4 w[2][2][2];
                 if (!d->reads) {
 #pragma unroll
-                    for (int n = 0; n < 2; n++) {
-                        uint4 q = ahead[i].v[n];
-                        if (normed) {
-                            squares += low(q.x) * low(q.x) + high(q.x) * high(q.x) +
-                                       low(q.y) * low(q.y) + high(q.y) * high(q.y) +
-                                       low(q.z) * low(q.z) + high(q.z) * high(q.z) +
-                                       low(q.w) * low(q.w) + high(q.w) * high(q.w);
-                            q = {times(q.x, scale[n].x), times(q.y, scale[n].y),
-                                 times(q.z, scale[n].z), times(q.w, scale[n].w)};
-                        }
+                    for (int n = 0; n < 2; n++)
 #pragma unroll
-                        for (int half = 0; half < 2; half++) {
-                            const uint32_t row = at + half * 16 * 128, unit = ((t4 * 2 + n) ^ g) * 16;
-                            const uint4 u = load_shared(row + unit), o = load_shared(row + 8 * 128 + unit);
-                            mma(acc[half], u.x, o.x, u.y, o.y, q.x, q.y);
-                            mma(acc[half], u.z, o.z, u.w, o.w, q.z, q.w);
-                        }
-                    }
+                        for (int e = 0; e < 4; e++)
+                            w[n][e / 2][e % 2] =
+                                load_shared(at + e * 8 * 128 + ((t4 * 2 + n) ^ g) * 16);
                 }
                 give_back(b);
+                const struct piece v = ahead[i];
                 /* AHEAD chunks on; behind the last, those with which the next task begins */
                 const uint32_t next = c + AHEAD < steps ? c + AHEAD : t + 1 < tasks ? i : steps;
                 ahead[i] = load_piece(x + next * CHUNK, any && next < steps);
+                if (!d->reads) {
+#pragma unroll
+                    for (int n = 0; n < 2; n++)
+#pragma unroll
+                        for (int half = 0; half < 2; half++) {
+                            const uint4 u = w[n][half][0], o = w[n][half][1];
+                            mma(acc[n][half], u.x, o.x, u.y, o.y, v.v[n].x, v.v[n].y);
+                            mma(acc[n][half], u.z, o.z, u.w, o.w, v.v[n].z, v.v[n].w);
+                        }
+                }
             }
         }
         if (d->reads)
@@ -519,28 +529,20 @@ FN void run_product(struct block *b, uint32_t layer, enum product p, const bf16 
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float2 *at = (float2 *)(sums + b->warp * TASK_ROWS * 8 + (half * 16 + g) * 8 + t4 * 2);
-            at[0] = make_float2(acc[half][0], acc[half][1]);
-            at[8 * 8 / 2] = make_float2(acc[half][2], acc[half][3]);
+            at[0] = make_float2(acc[0][half][0] + acc[1][half][0], acc[0][half][1] + acc[1][half][1]);
+            at[8 * 8 / 2] = make_float2(acc[0][half][2] + acc[1][half][2], acc[0][half][3] + acc[1][half][3]);
         }
-        __shared__ float squared[2][CONSUMERS][8];
-        if (normed) {
-            squares += __shfl_xor_sync(~0u, squares, 1);
-            squares += __shfl_xor_sync(~0u, squares, 2);
-            if (t4 == 0)
-                squared[b->task % 2][b->warp][g] = squares;
-        }
-        meet();
+        if (normed && t == 0)
+            hear(p == IS_QKV ? 4 : 5); /* b->scale is there */
+        else
+            meet();
         const uint32_t row = tid / 8, token = tid % 8;
         float y = 0, up = 0;
 #pragma unroll
         for (int w = 0; w < CONSUMERS; w++)
             y += sums[w * TASK_ROWS * 8 + tid];
         if (normed) {
-            float all = 0;
-#pragma unroll
-            for (int w = 0; w < CONSUMERS; w++)
-                all += squared[b->task % 2][w][token];
-            const float scale = rsqrtf(all / m_hidden + d->m.epsilon);
+            const float scale = b->scale[p == IS_GATED][token];
             y *= scale;
             if (p == IS_GATED) {
                 if (row < r.count)
@@ -570,10 +572,14 @@ FN void run_product(struct block *b, uint32_t layer, enum product p, const bf16 
             }
             y += *out.residual;
             *out.residual = __bfloat162float(__float2bfloat16(y));
+            if (out.norm)
+                y = hand_over(b, *out.residual, row < r.count ? out.norm + r.first + row : NULL);
         }
         const float beside = __shfl_down_sync(~0u, y, 8);
         if (valid && row % 2 == 0)
             store_word(out.to + (uint64_t)token * out.pitch + r.first + row, pack(y, beside));
+        if (out.norm)
+            tell(p == IS_O ? 6 : 7); /* b->squares is there */
     }
 }
 
@@ -785,7 +791,7 @@ FN void run_heads(struct block *b, uint32_t layer, const bf16 *qkv, bf16 *to, ui
         }
         /* CTAs that have blocks of this token and key head: half of the threads every second one, some
          * at a time, since a look takes most of a microsecond */
-        enum { LOOKS = 8 };
+        enum { LOOKS = 6 };
         float peak = -INFINITY, y = 0, l = 0;
         uint32_t cta = share(ctas, which * blocks, total), end = share(ctas, (which + 1) * blocks - 1, total);
         cta += share(total, cta + 1, ctas) <= which * blocks;
@@ -860,24 +866,21 @@ FN void mark(const struct block *b, uint32_t layer, enum mark what)
         d->times[((uint64_t)blockIdx.x * d->m.layers + layer) * MARKS + what] = now_ns();
 }
 
-/* Whole warps: those that multiply and the one that empties. */
-FN void tell(int id)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"((int)THREADS + 32) : "memory");
-}
-FN void hear(int id)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"((int)THREADS + 32) : "memory");
-}
-
 FN void multiply(struct block *b)
 {
     const struct decode *d = b->d;
     const struct model *m = &d->m;
     const uint32_t row = threadIdx.x / 8, token = threadIdx.x % 8;
-    float residual = 0;
-    if (row < b->own[IS_O].count && token < m->tokens)
-        residual = __bfloat162float(d->in[token * m->hidden + b->own[IS_O].first + row]);
+    const struct rows own = b->own[IS_O];
+    const bool has = row < own.count && token < m->tokens;
+    float residual = has ? __bfloat162float(d->in[token * m->hidden + own.first + row]) : 0;
+    if (!d->reads) { /* the first layer's x, as a layer hands it over */
+        const float y = hand_over(b, residual, row < own.count ? d->norm[0] + own.first + row : NULL),
+                    beside = __shfl_down_sync(~0u, y, 8);
+        if (has && row % 2 == 0)
+            store_word((bf16 *)d->buffer[0][X0] + (uint64_t)token * m->hidden + own.first + row, pack(y, beside));
+        tell(7);
+    }
 #pragma unroll 1
     for (uint32_t l = 0; l < m->layers; l++) {
         uint32_t *const *mine = d->buffer[l % 2];
@@ -890,13 +893,15 @@ FN void multiply(struct block *b)
         for (int p = 0; p < 4; p++) {
             const int from = p == IS_QKV ? X0 : p == IS_O ? (d->attends ? ATTENDED : QKV) : p == IS_GATED ? X1 : GATED;
             const int to = p == IS_QKV ? QKV : p == IS_O ? X1 : p == IS_GATED ? GATED : X0;
-            const bool given = p == IS_QKV && l == 0;
-            const bf16 *x = given ? d->in : (const bf16 *)mine[from];
+            const bf16 *x = (const bf16 *)mine[from];
+            const bf16 *norm = p == IS_O                ? d->norm[1] + (uint64_t)l * m->hidden
+                               : p == IS_DOWN && !last ? d->norm[0] + (l + 1ull) * m->hidden
+                                                       : NULL;
             bf16 *y = (bf16 *)(p < IS_DOWN ? mine[to] : last ? (uint32_t *)d->out : d->buffer[(l + 1) % 2][to]);
             if (p == IS_GATED)
                 hear(3);
-            run_product(b, l, (enum product)p, x, columns_of(m, from), d->waits && !given,
-                        {&residual, tag + (p == IS_DOWN), y, columns_of(m, to)});
+            run_product(b, (enum product)p, x, columns_of(m, from), d->waits,
+                        {&residual, tag + (p == IS_DOWN), y, columns_of(m, to), norm});
             if (p == IS_QKV) {
                 tell(2);
                 mark(b, l, QKV_DONE);
@@ -912,17 +917,62 @@ FN void multiply(struct block *b)
     }
 }
 
-/* Behind a layer's first product: all CTAs have made what the layer before ends with, so none reads its
- * buffers any more. Before this CTA shows anything of gate and up, without which nobody makes what is
- * next in them. A warp of its own, since a fence takes a microsecond. */
+/* Scales of a norm: every CTA's squares, in the order of CTAs. */
+FN void await_scale(const struct block *b, uint32_t norm, uint32_t tag)
+{
+    const struct decode *d = b->d;
+    enum { LOOKS = 6 };
+    uint64_t *all = d->squares + (uint64_t)(tag % 2) * gridDim.x * 8;
+    if (b->lane < 8) {
+        float mine = 0;
+        for (int w = 0; w < CONSUMERS; w++)
+            mine += b->squares[w][b->lane];
+        store_tagged(all + blockIdx.x * 8 + b->lane, mine, tag);
+    }
+    /* a lane in four: one token's squares of every fourth CTA */
+    const uint32_t token = b->lane % 8;
+    float sum = 0;
+    for (uint32_t cta = b->lane / 8; d->waits && cta < gridDim.x; cta += 4 * LOOKS) {
+        const uint64_t *from[LOOKS];
+        float got[LOOKS];
+#pragma unroll
+        for (int i = 0; i < LOOKS; i++)
+            from[i] = all + (cta + 4 * i < gridDim.x ? cta + 4 * i : cta) * 8 + token;
+        await_tagged(b, from, got, tag, 51);
+#pragma unroll
+        for (int i = 0; i < LOOKS; i++)
+            sum += cta + 4 * i < gridDim.x ? got[i] : 0;
+    }
+    sum += __shfl_xor_sync(~0u, sum, 8);
+    sum += __shfl_xor_sync(~0u, sum, 16);
+    if (b->lane < 8)
+        b->scale[norm][b->lane] = d->waits ? rsqrtf(sum / d->m.hidden + d->m.epsilon) : 1;
+    __syncwarp();
+}
+
+/* The warp beside those that multiply: scales of norms; and behind a layer's first product buffers are
+ * EMPTY again. Then all CTAs have made what the layer before ends with, so none reads its buffers any
+ * more; and this CTA shows nothing yet of gate and up, without which nobody makes what is next in them. */
 FN void tidy(struct block *b)
 {
-    for (uint32_t l = 0; l < b->d->m.layers; l++) {
+    const struct decode *d = b->d;
+    for (uint32_t l = 0; l < d->m.layers; l++) {
+        const uint32_t tag = (d->call * d->m.layers + l) * 2;
+        if (!d->reads) {
+            hear(7);
+            await_scale(b, 0, tag);
+            tell(4);
+        }
         hear(2);
-        if (b->d->waits)
+        if (d->waits)
             empty_buffers(b, (l + 1) % 2);
         __threadfence();
         tell(3);
+        if (!d->reads) {
+            hear(6);
+            await_scale(b, 1, tag + 1);
+            tell(5);
+        }
     }
 }
 
@@ -943,8 +993,9 @@ __global__ void __launch_bounds__(THREADS + 64, 1) decode_kernel(const __grid_co
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ uint64_t bars[2][PLACES];
     __shared__ struct rows own[4];
+    __shared__ float squares[CONSUMERS][8], scale[2][8];
     struct block b = {&d, own, shared_address(memory), shared_address(bars[0]), shared_address(bars[1]),
-                      (float *)(memory + PLACES * PLACE), 0, 0, threadIdx.x / 32, threadIdx.x % 32};
+                      (float *)(memory + PLACES * PLACE), 0, 0, threadIdx.x / 32, threadIdx.x % 32, squares, scale};
     if (threadIdx.x < 4)
         own[threadIdx.x] = d.rows[blockIdx.x * 4 + threadIdx.x];
     if (threadIdx.x == 0) {
@@ -1195,6 +1246,7 @@ static void make(struct gpu *g, uint32_t gpu, uint32_t gpus, struct model m, int
     const uint32_t blocks = m.context / BLOCK_KEYS;
     g->d.segments = (m.tokens * m.kv_heads * blocks / ctas + 1) / blocks + 2;
     g->d.parts = (uint64_t *)take((uint64_t)ctas * g->d.segments * GROUP * (HEAD + 2) * 8, 0);
+    g->d.squares = (uint64_t *)take(2ull * ctas * 8 * 8, 0);
     g->d.inbox = (uint64_t *)take(2ull * m.hidden * 8 * 8, 0);
     CUDA(cudaHostAlloc(&g->d.late, 4, cudaHostAllocPortable | cudaHostAllocMapped));
     *g->d.late = 0;
@@ -1220,6 +1272,7 @@ static void unmake(struct gpu *g)
     CUDA(cudaFree(g->times));
     CUDA(cudaFree((void *)g->d.rotary));
     CUDA(cudaFree(g->d.parts));
+    CUDA(cudaFree(g->d.squares));
     CUDA(cudaFree(g->d.inbox));
     CUDA(cudaFreeHost(g->d.late));
     CUDA(cudaStreamDestroy(g->stream));
@@ -1328,9 +1381,15 @@ static int check(uint32_t gpus, struct model m, int ctas)
             for (uint64_t e = 0; e < hidden; e++)
                 residual[e] = __bfloat162float(__float2bfloat16(residual[e] + sum[e]));
             free(sum);
-            if (l + 1 == m.layers && !second)
+            if (l + 1 == m.layers && !second) {
+                bf16 *norm = (bf16 *)malloc(m.hidden * 2);
+                CUDA(cudaMemcpy(norm, g[0].d.norm[1] + (uint64_t)l * m.hidden, m.hidden * 2, cudaMemcpyDefault));
+                for (uint64_t e = 0; e < hidden; e++)
+                    part[e] = residual[e] * __bfloat162float(norm[e % m.hidden]);
                 for (uint32_t i = 0; i < gpus; i++)
-                    worst = fmax(worst, differs((bf16 *)g[i].d.buffer[l % 2][X1], residual, hidden, "behind O", i));
+                    worst = fmax(worst, differs((bf16 *)g[i].d.buffer[l % 2][X1], part, hidden, "behind O", i));
+                free(norm);
+            }
         }
     }
     for (uint32_t i = 0; i < gpus; i++)
