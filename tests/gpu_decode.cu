@@ -59,7 +59,7 @@ enum {
     KEYS_BYTES = BLOCK_KEYS * BOX * 2, /* half of the elements of a block's keys or values */
     PLACE = TASK_ROWS * CHUNK * 2, /* 32 KB, and so are BLOCK_KEYS keys and values */
     PLACES = 6,
-    AHEAD = 2,                 /* steps whose part of x is on its way */
+    MOST_STEPS = 14,           /* chunks of a row of W: as many as a warp's registers hold x of */
     SUMS = CONSUMERS * GROUP * HEAD, /* floats: twice what a task's rows and tokens take */
     SHARED = PLACES * PLACE + 2 * SUMS * 4,
     MOST_GPUS = 2,
@@ -68,7 +68,9 @@ static_assert(4 * KEYS_BYTES == PLACE, "a place holds keys and values of a block
 static_assert(SHARED + 1024 <= 227 * 1024, "shared memory of an SM");
 
 #define EMPTY 0xffffffffu
-#define LIMIT_NS 2000000000ull
+/* Waits are bounded by counted looks, which need fewer instructions than clocks: seconds. */
+#define LOOKS_AT_BARRIER 100000000u
+#define LOOKS_AT_MEMORY 3000000u
 
 /* What lies between products, of two layers in turn: [tokens, columns] of bf16. */
 enum buffer { X0, QKV, ATTENDED, X1, GATED, BUFFERS };
@@ -92,6 +94,7 @@ struct decode {
     uint32_t gpus, gpu;
     uint32_t call;        /* from 1 on */
     int waits;            /* 0: every buffer is full from the start and nothing is handed over */
+    int loads;            /* 0: nothing is read: what multiplying takes alone */
     int reads;            /* 1: weights are read, and no more */
     int attends;          /* 0: Q K V's first columns are taken for attention's result */
     const bf16 *w[4];     /* Q K V, O, gate over up, down: [layers, rows, K] */
@@ -277,18 +280,15 @@ struct block {
 
 FN void too_late(const struct block *b, uint32_t what)
 {
-    atomicExch(b->d->late, what);
+    *(volatile uint32_t *)b->d->late = what;
     __threadfence_system();
     __trap();
 }
 
 FN void bar_wait(const struct block *b, uint32_t bar, uint32_t parity, uint32_t what)
 {
-    if (bar_try(bar, parity))
-        return;
-    const uint64_t start = now_ns();
-    while (!bar_try(bar, parity))
-        if (now_ns() - start > LIMIT_NS)
+    for (uint32_t looks = 0; !bar_try(bar, parity); looks++)
+        if (looks > LOOKS_AT_BARRIER)
             too_late(b, what);
 }
 
@@ -357,7 +357,10 @@ FN uint32_t await_empty(const struct block *b, uint32_t bytes)
     const uint32_t full = b->full + b->visit % PLACES * 8;
     if (b->visit >= PLACES)
         bar_wait(b, b->empty + b->visit % PLACES * 8, (b->visit / PLACES - 1) & 1, 2);
-    bar_expect(full, bytes);
+    if (b->d->loads)
+        bar_expect(full, bytes);
+    else
+        bar_arrive(full);
     return full;
 }
 
@@ -373,7 +376,7 @@ FN void load_product(struct block *b, uint32_t layer, enum product p)
         for (uint32_t k = 0; k < all; k += CHUNK, b->visit++) {
             const uint32_t boxes = (all - k < CHUNK ? all - k : CHUNK) / BOX,
                            full = await_empty(b, boxes * bytes);
-            for (uint32_t i = 0; i < boxes; i++)
+            for (uint32_t i = 0; b->d->loads && i < boxes; i++)
                 tma_load(place(b) + i * BOX_BYTES, map, full, k + i * BOX, r.first, 0, layer);
         }
     }
@@ -400,46 +403,50 @@ FN bool is_empty(uint4 v)
     return v.x == EMPTY || v.y == EMPTY || v.z == EMPTY || v.w == EMPTY;
 }
 
-/* A lane's part of x for a step of a warp: of one of eight tokens, 16 columns of a chunk. */
-struct piece {
-    uint4 v[2];
+/* A lane's part of x: of one of eight tokens, 16 columns of each chunk. It stays in registers for all
+ * tasks of a product. Loads from L2 during the product, two chunks ahead, took so long beside a stream
+ * at full rate that a layer of eight tokens took 55 us in place of 50. */
+struct pieces {
+    uint4 v[MOST_STEPS][2];
 };
-FN struct piece load_piece(const bf16 *x, bool any)
+FN void load_piece(uint4 (&v)[2], const bf16 *x, bool any)
 {
-    struct piece p = {};
+    v[0] = v[1] = make_uint4(0, 0, 0, 0);
     if (any)
-        p.v[0] = load_words(x), p.v[1] = load_words(x + 8);
-    return p;
-}
-FN bool lacks(const struct piece &p)
-{
-    return is_empty(p.v[0]) || is_empty(p.v[1]);
+        v[0] = load_words(x), v[1] = load_words(x + 8);
 }
 
-/* AHEAD steps' pieces, `has` of which there are, at x and each chunk behind it. While something lacks, a
- * warp looks at one token's part of the first alone: all of it would be as much traffic as the weights. */
-FN void await_pieces(const struct block *b, struct piece (&p)[AHEAD], const bf16 *x, uint32_t has,
-                     uint32_t what)
+/* x: this lane's token and columns. Loads all that is there; while something lacks, a lane looks at 16
+ * bytes of the last token in one of the chunks, since all of it would be as much traffic as the weights. */
+FN void await_pieces(const struct block *b, struct pieces *p, const bf16 *x, uint32_t pitch,
+                     int steps, bool waits, uint32_t what)
 {
-    const bool any = b->lane / 4 < b->d->m.tokens, last = b->lane / 4 == b->d->m.tokens - 1;
-    uint64_t start = 0;
-    for (;;) {
-        bool lack = false;
+    const uint32_t token = b->lane / 4, last = b->d->m.tokens - 1;
+    const bool any = token <= last;
+    const bf16 *sample = x + ((int64_t)last - token) * pitch + (int)b->lane % steps * CHUNK;
 #pragma unroll
-        for (uint32_t i = 0; i < AHEAD; i++)
-            lack |= i < has && any && lacks(p[i]);
-        if (!__any_sync(~0u, lack))
+    for (int i = 0; i < MOST_STEPS; i++)
+        if (i < steps)
+            load_piece(p->v[i], x + i * CHUNK, any);
+    if (!waits)
+        return;
+    for (uint32_t looks = 0;;) {
+        uint32_t lacks = 0;
+#pragma unroll
+        for (int i = 0; i < MOST_STEPS; i++)
+            if (i < steps && any && (is_empty(p->v[i][0]) || is_empty(p->v[i][1])))
+                lacks |= 1u << i;
+        lacks = __reduce_or_sync(~0u, lacks);
+        if (!lacks)
             return;
-        if (!start)
-            start = now_ns();
         do {
-            if (now_ns() - start > LIMIT_NS)
+            if (++looks > LOOKS_AT_MEMORY)
                 too_late(b, what);
-        } while (__any_sync(~0u, last && is_empty(load_words(x))));
+        } while (__any_sync(~0u, is_empty(load_words(sample))));
 #pragma unroll
-        for (uint32_t i = 0; i < AHEAD; i++)
-            if (i < has)
-                p[i] = load_piece(x + i * CHUNK, any);
+        for (int i = 0; i < MOST_STEPS; i++)
+            if (lacks >> i & 1)
+                load_piece(p->v[i], x + i * CHUNK, any);
     }
 }
 
@@ -472,54 +479,41 @@ FN void run_product(struct block *b, enum product p, const bf16 *x, uint32_t x_p
     const uint32_t tasks = tasks_of(own, most_of(p));
     const uint32_t tid = b->warp * 32 + b->lane;
     const uint32_t g = b->lane / 4, t4 = b->lane % 4;
-    const bool any = g < d->m.tokens, normed = p == IS_QKV || p == IS_GATED;
+    const bool normed = p == IS_QKV || p == IS_GATED;
     const uint32_t column = b->warp * BOX + t4 * 16; /* of a chunk */
     x += (uint64_t)g * x_pitch + column;
-    const uint32_t steps = k_of(&d->m, p) / CHUNK;
-    struct piece ahead[AHEAD];
-#pragma unroll
-    for (uint32_t i = 0; i < AHEAD; i++)
-        ahead[i] = load_piece(x + i * CHUNK, any && i < steps);
+    const int steps = (int)(k_of(&d->m, p) / CHUNK);
+    struct pieces all;
+    if (!d->reads)
+        await_pieces(b, &all, x, x_pitch, steps, waits, 16 + p);
 #pragma unroll 1
     for (uint32_t t = 0; t < tasks; t++, b->task++) {
         const struct rows r = task_of(own, t, tasks);
         float acc[2][2][4] = {}; /* of the lower and upper 8 columns of a lane, so that fewer wait for each other */
-#pragma unroll 1
-        for (uint32_t from = 0; from < steps; from += AHEAD) {
-            if (waits)
-                await_pieces(b, ahead, x + from * CHUNK, steps - from, 16 + p);
 #pragma unroll
-            for (uint32_t i = 0; i < AHEAD; i++) {
-                const uint32_t c = from + i;
-                if (c >= steps)
-                    break;
-                await_full(b);
+        for (int c = 0; c < MOST_STEPS; c++) {
+            if (c >= steps)
+                break;
+            await_full(b);
+            if (!d->reads) {
                 const uint32_t at = place(b) + b->warp * BOX_BYTES + g * 128;
                 uint4 w[2][2][2];
-                if (!d->reads) {
 #pragma unroll
-                    for (int n = 0; n < 2; n++)
+                for (int n = 0; n < 2; n++)
 #pragma unroll
-                        for (int e = 0; e < 4; e++)
-                            w[n][e / 2][e % 2] =
-                                load_shared(at + e * 8 * 128 + ((t4 * 2 + n) ^ g) * 16);
-                }
+                    for (int e = 0; e < 4; e++)
+                        w[n][e / 2][e % 2] = load_shared(at + e * 8 * 128 + ((t4 * 2 + n) ^ g) * 16);
                 give_back(b);
-                const struct piece v = ahead[i];
-                /* AHEAD chunks on; behind the last, those with which the next task begins */
-                const uint32_t next = c + AHEAD < steps ? c + AHEAD : t + 1 < tasks ? i : steps;
-                ahead[i] = load_piece(x + next * CHUNK, any && next < steps);
-                if (!d->reads) {
 #pragma unroll
-                    for (int n = 0; n < 2; n++)
+                for (int n = 0; n < 2; n++)
 #pragma unroll
-                        for (int half = 0; half < 2; half++) {
-                            const uint4 u = w[n][half][0], o = w[n][half][1];
-                            mma(acc[n][half], u.x, o.x, u.y, o.y, v.v[n].x, v.v[n].y);
-                            mma(acc[n][half], u.z, o.z, u.w, o.w, v.v[n].z, v.v[n].w);
-                        }
-                }
-            }
+                    for (int half = 0; half < 2; half++) {
+                        const uint4 u = w[n][half][0], o = w[n][half][1], v = all.v[c][n];
+                        mma(acc[n][half], u.x, o.x, u.y, o.y, v.x, v.y);
+                        mma(acc[n][half], u.z, o.z, u.w, o.w, v.z, v.w);
+                    }
+            } else
+                give_back(b);
         }
         if (d->reads)
             continue;
@@ -561,13 +555,10 @@ FN void run_product(struct block *b, enum product p, const bf16 *x, uint32_t x_p
                 for (uint32_t i = 0; i < d->gpus; i++)
                     if (i != d->gpu)
                         store_tagged(d->peer[i] + slot, y, out.tag);
-                uint64_t other = load_tagged(d->inbox + slot);
-                const uint64_t start = now_ns();
-                while ((uint32_t)(other >> 32) != out.tag) {
-                    other = load_tagged(d->inbox + slot);
-                    if (now_ns() - start > LIMIT_NS)
+                uint64_t other;
+                for (uint32_t looks = 0; (uint32_t)((other = load_tagged(d->inbox + slot)) >> 32) != out.tag; looks++)
+                    if (looks > LOOKS_AT_MEMORY)
                         too_late(b, 32 + p);
-                }
                 y += __uint_as_float((uint32_t)other); /* of two: the order does not matter */
             }
             y += *out.residual;
@@ -589,8 +580,7 @@ FN void run_product(struct block *b, enum product p, const bf16 *x, uint32_t x_p
 template <int n>
 FN void await_words(const struct block *b, const bf16 *const (&p)[n], uint32_t (&v)[n], uint32_t what)
 {
-    uint64_t start = 0;
-    for (;;) {
+    for (uint32_t looks = 0;; looks++) {
         bool lacks = false;
 #pragma unroll
         for (int i = 0; i < n; i++)
@@ -600,9 +590,7 @@ FN void await_words(const struct block *b, const bf16 *const (&p)[n], uint32_t (
             lacks |= v[i] == EMPTY;
         if (!lacks || !b->d->waits)
             return;
-        if (!start)
-            start = now_ns();
-        else if (now_ns() - start > LIMIT_NS)
+        if (looks > LOOKS_AT_MEMORY)
             too_late(b, what);
     }
 }
@@ -611,8 +599,7 @@ template <int n>
 FN void await_tagged(const struct block *b, const uint64_t *const (&p)[n], float (&v)[n], uint32_t tag,
                      uint32_t what)
 {
-    uint64_t start = 0;
-    for (;;) {
+    for (uint32_t looks = 0;; looks++) {
         uint64_t word[n];
         bool lacks = false;
 #pragma unroll
@@ -625,9 +612,7 @@ FN void await_tagged(const struct block *b, const uint64_t *const (&p)[n], float
         }
         if (!lacks)
             return;
-        if (!start)
-            start = now_ns();
-        else if (now_ns() - start > LIMIT_NS)
+        if (looks > LOOKS_AT_MEMORY)
             too_late(b, what);
     }
 }
@@ -988,7 +973,7 @@ FN void load(struct block *b)
     }
 }
 
-__global__ void __launch_bounds__(THREADS + 64, 1) decode_kernel(const __grid_constant__ struct decode d)
+__global__ void __launch_bounds__(THREADS + 128, 1) decode_kernel(const __grid_constant__ struct decode d)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ uint64_t bars[2][PLACES];
@@ -1006,12 +991,16 @@ __global__ void __launch_bounds__(THREADS + 64, 1) decode_kernel(const __grid_co
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    if (b.warp < CONSUMERS)
+    if (b.warp < CONSUMERS) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
         multiply(&b);
-    else if (b.warp > CONSUMERS)
-        tidy(&b);
-    else if (b.lane == 0)
-        load(&b);
+    } else {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        if (b.warp == CONSUMERS && b.lane == 0)
+            load(&b);
+        else if (b.warp == CONSUMERS + 1)
+            tidy(&b);
+    }
 }
 
 /* ---- plain kernels that say what is right ---- */
@@ -1283,7 +1272,7 @@ static void launch(struct gpu *g, uint32_t gpus, int ctas)
     for (uint32_t i = 0; i < gpus; i++) {
         CUDA(cudaSetDevice(i));
         g[i].d.call++;
-        decode_kernel<<<ctas, THREADS + 64, SHARED, g[i].stream>>>(g[i].d);
+        decode_kernel<<<ctas, THREADS + 128, SHARED, g[i].stream>>>(g[i].d);
         CUDA(cudaGetLastError());
     }
 }
@@ -1325,7 +1314,7 @@ static int check(uint32_t gpus, struct model m, int ctas)
 {
     struct gpu g[MOST_GPUS];
     for (uint32_t i = 0; i < gpus; i++)
-        make(&g[i], i, gpus, m, ctas), g[i].d.waits = g[i].d.attends = 1;
+        make(&g[i], i, gpus, m, ctas), g[i].d.loads = g[i].d.waits = g[i].d.attends = 1;
     for (uint32_t i = 0; i < gpus; i++)
         for (uint32_t j = 0; j < gpus; j++)
             g[i].d.peer[j] = g[j].d.inbox;
@@ -1416,7 +1405,7 @@ static int by_value(const void *a, const void *b)
 static void bench(uint32_t gpus, struct model m, int ctas)
 {
     enum { LAUNCHES = 25 };
-    static const char *const names[] = {"weights are read", "products, nobody waits", "products in turn", "layers"};
+    static const char *const names[] = {"weights are read", "multiplied, not read", "products, nobody waits", "products in turn", "layers"};
     struct gpu g[MOST_GPUS];
     cudaEvent_t at[LAUNCHES + 1];
     for (uint32_t i = 0; i < gpus; i++)
@@ -1431,13 +1420,13 @@ static void bench(uint32_t gpus, struct model m, int ctas)
     CUDA(cudaSetDevice(0));
     for (int i = 0; i <= LAUNCHES; i++)
         CUDA(cudaEventCreate(&at[i]));
-    for (int mode = 0; mode < 4; mode++) {
+    for (int mode = 0; mode < 5; mode++) {
         for (uint32_t i = 0; i < gpus; i++) {
             CUDA(cudaSetDevice(i));
-            g[i].d.reads = mode == 0, g[i].d.waits = mode > 1, g[i].d.attends = mode > 2;
+            g[i].d.reads = mode == 0, g[i].d.loads = mode != 1, g[i].d.waits = mode > 2, g[i].d.attends = mode > 3;
             for (int n = 0; n < 2; n++)
                 for (int w = 0; w < BUFFERS; w++)
-                    CUDA(cudaMemset(g[i].d.buffer[n][w], mode > 1 ? 0xff : 0, (uint64_t)m.tokens * host_columns(&m, w) * 2));
+                    CUDA(cudaMemset(g[i].d.buffer[n][w], mode > 2 ? 0xff : 0, (uint64_t)m.tokens * host_columns(&m, w) * 2));
             CUDA(cudaDeviceSynchronize());
         }
         for (int i = 0; i < 3; i++)
@@ -1458,7 +1447,7 @@ static void bench(uint32_t gpus, struct model m, int ctas)
             us[i] *= 1e3f / m.layers;
         }
         qsort(us, LAUNCHES, sizeof *us, by_value);
-        const double bytes = weights + (mode > 2 ? cache : 0), floor = bytes / 4600e3;
+        const double bytes = weights + (mode > 3 ? cache : 0), floor = bytes / 4600e3;
         printf("%u GPUs, %u tokens, context %u, %u layers, %-24s %6.1f us a layer (%.1f to %.1f), %.0f GB/s, floor %.1f, "
                "%.2f times\n",
                gpus, m.tokens, m.context, m.layers, names[mode], us[LAUNCHES / 2], us[1], us[LAUNCHES - 2],
