@@ -57,15 +57,17 @@ enum {
     BOX_BYTES = TASK_ROWS * BOX * 2,
     BLOCK_KEYS = 64,           /* keys and values in a place of the ring */
     KEYS_BYTES = BLOCK_KEYS * BOX * 2, /* half of the elements of a block's keys or values */
-    PLACE = TASK_ROWS * CHUNK * 2, /* 32 KB, and so are BLOCK_KEYS keys and values */
-    PLACES = 6,
-    MOST_STEPS = 14,           /* chunks of a row of W: as many as a warp's registers hold x of */
-    SUMS = CONSUMERS * GROUP * HEAD, /* floats: twice what a task's rows and tokens take */
+    KEYED = TASK_ROWS * CHUNK * 2, /* bytes of W in a place, 32 KB, and so are BLOCK_KEYS keys and values */
+    PLACE = KEYED + 8 * CHUNK * 2, /* and behind them of x */
+    PLACES = 5,
+    FEEDERS = 4,               /* warps that bring x */
+    SUMS = CONSUMERS * TASK_ROWS * 8, /* floats */
     SHARED = PLACES * PLACE + 2 * SUMS * 4,
     MOST_GPUS = 2,
 };
-static_assert(4 * KEYS_BYTES == PLACE, "a place holds keys and values of a block");
-static_assert(SHARED + 1024 <= 227 * 1024, "shared memory of an SM");
+static_assert(4 * KEYS_BYTES == KEYED, "a place holds keys and values of a block");
+static_assert(CONSUMERS * GROUP * HEAD == 2 * SUMS, "attention's parts of all warps");
+static_assert(SHARED + 4096 <= 227 * 1024, "shared memory of an SM");
 
 #define EMPTY 0xffffffffu
 /* Waits are bounded by counted looks, which need fewer instructions than clocks: seconds. */
@@ -176,6 +178,12 @@ FN uint4 load_shared(uint32_t at)
                  : "r"(at)
                  : "memory");
     return v;
+}
+FN void store_shared(uint32_t at, uint4 v)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
 }
 /* Four words, each its own flag. */
 FN uint4 load_words(const void *p)
@@ -389,7 +397,8 @@ FN void load_keys(struct block *b, uint32_t layer)
     const uint32_t blocks = m->context / BLOCK_KEYS;
     const CUtensorMap *map = b->d->maps + 4 * (TASK_ROWS / 2);
     for (uint32_t i = own.first; i < own.first + own.count; i++, b->visit++) {
-        const uint32_t full = await_empty(b, PLACE);
+        const uint32_t full = await_empty(b, KEYED);
+        bar_arrive(full); /* for x, which keys have none of */
         for (uint32_t n = 0; n < 4; n++)
             tma_load(place(b) + n * KEYS_BYTES, map, full, n % 2 * BOX, i % blocks * BLOCK_KEYS,
                      i / blocks, layer * 2 + n / 2);
@@ -401,53 +410,6 @@ FN void load_keys(struct block *b, uint32_t layer)
 FN bool is_empty(uint4 v)
 {
     return v.x == EMPTY || v.y == EMPTY || v.z == EMPTY || v.w == EMPTY;
-}
-
-/* A lane's part of x: of one of eight tokens, 16 columns of each chunk. It stays in registers for all
- * tasks of a product. Loads from L2 during the product, two chunks ahead, took so long beside a stream
- * at full rate that a layer of eight tokens took 55 us in place of 50. */
-struct pieces {
-    uint4 v[MOST_STEPS][2];
-};
-FN void load_piece(uint4 (&v)[2], const bf16 *x, bool any)
-{
-    v[0] = v[1] = make_uint4(0, 0, 0, 0);
-    if (any)
-        v[0] = load_words(x), v[1] = load_words(x + 8);
-}
-
-/* x: this lane's token and columns. Loads all that is there; while something lacks, a lane looks at 16
- * bytes of the last token in one of the chunks, since all of it would be as much traffic as the weights. */
-FN void await_pieces(const struct block *b, struct pieces *p, const bf16 *x, uint32_t pitch,
-                     int steps, bool waits, uint32_t what)
-{
-    const uint32_t token = b->lane / 4, last = b->d->m.tokens - 1;
-    const bool any = token <= last;
-    const bf16 *sample = x + ((int64_t)last - token) * pitch + (int)b->lane % steps * CHUNK;
-#pragma unroll
-    for (int i = 0; i < MOST_STEPS; i++)
-        if (i < steps)
-            load_piece(p->v[i], x + i * CHUNK, any);
-    if (!waits)
-        return;
-    for (uint32_t looks = 0;;) {
-        uint32_t lacks = 0;
-#pragma unroll
-        for (int i = 0; i < MOST_STEPS; i++)
-            if (i < steps && any && (is_empty(p->v[i][0]) || is_empty(p->v[i][1])))
-                lacks |= 1u << i;
-        lacks = __reduce_or_sync(~0u, lacks);
-        if (!lacks)
-            return;
-        do {
-            if (++looks > LOOKS_AT_MEMORY)
-                too_late(b, what);
-        } while (__any_sync(~0u, is_empty(load_words(sample))));
-#pragma unroll
-        for (int i = 0; i < MOST_STEPS; i++)
-            if (lacks >> i & 1)
-                load_piece(p->v[i], x + i * CHUNK, any);
-    }
 }
 
 /* What a product does with its rows' sums. */
@@ -471,8 +433,7 @@ FN float hand_over(const struct block *b, float residual, const bf16 *norm)
     return norm ? residual * __bfloat162float(*norm) : 0;
 }
 
-FN void run_product(struct block *b, enum product p, const bf16 *x, uint32_t x_pitch,
-                    bool waits, struct result out)
+FN void run_product(struct block *b, enum product p, struct result out)
 {
     const struct decode *d = b->d;
     const struct rows own = b->own[p];
@@ -480,37 +441,36 @@ FN void run_product(struct block *b, enum product p, const bf16 *x, uint32_t x_p
     const uint32_t tid = b->warp * 32 + b->lane;
     const uint32_t g = b->lane / 4, t4 = b->lane % 4;
     const bool normed = p == IS_QKV || p == IS_GATED;
-    const uint32_t column = b->warp * BOX + t4 * 16; /* of a chunk */
-    x += (uint64_t)g * x_pitch + column;
     const int steps = (int)(k_of(&d->m, p) / CHUNK);
-    struct pieces all;
-    if (!d->reads)
-        await_pieces(b, &all, x, x_pitch, steps, waits, 16 + p);
 #pragma unroll 1
     for (uint32_t t = 0; t < tasks; t++, b->task++) {
         const struct rows r = task_of(own, t, tasks);
         float acc[2][2][4] = {}; /* of the lower and upper 8 columns of a lane, so that fewer wait for each other */
-#pragma unroll
-        for (int c = 0; c < MOST_STEPS; c++) {
-            if (c >= steps)
-                break;
+        /* Not unrolled: written out 14 times, its instructions came from memory beside the weights, and a
+         * layer took 60 us in place of 49. */
+#pragma unroll 1
+        for (int c = 0; c < steps; c++) {
             await_full(b);
             if (!d->reads) {
-                const uint32_t at = place(b) + b->warp * BOX_BYTES + g * 128;
-                uint4 w[2][2][2];
+                const uint32_t at = place(b) + b->warp * BOX_BYTES + g * 128,
+                               x = place(b) + KEYED + b->warp * 1024 + g * 128;
+                uint4 w[2][2][2], v[2];
 #pragma unroll
-                for (int n = 0; n < 2; n++)
+                for (int n = 0; n < 2; n++) {
+                    const uint32_t unit = ((t4 * 2 + n) ^ g) * 16;
+                    v[n] = load_shared(x + unit);
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        w[n][e / 2][e % 2] = load_shared(at + e * 8 * 128 + ((t4 * 2 + n) ^ g) * 16);
+                        w[n][e / 2][e % 2] = load_shared(at + e * 8 * 128 + unit);
+                }
                 give_back(b);
 #pragma unroll
                 for (int n = 0; n < 2; n++)
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
-                        const uint4 u = w[n][half][0], o = w[n][half][1], v = all.v[c][n];
-                        mma(acc[n][half], u.x, o.x, u.y, o.y, v.x, v.y);
-                        mma(acc[n][half], u.z, o.z, u.w, o.w, v.z, v.w);
+                        const uint4 u = w[n][half][0], o = w[n][half][1];
+                        mma(acc[n][half], u.x, o.x, u.y, o.y, v[n].x, v[n].y);
+                        mma(acc[n][half], u.z, o.z, u.w, o.w, v[n].z, v[n].w);
                     }
             } else
                 give_back(b);
@@ -701,7 +661,8 @@ FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
         /* [warp][head][HEAD], then the warps' references and totals */
-        float *sums = b->sums + b->task % 2 * SUMS;
+        float *sums = b->sums; /* both halves, so whoever reads a task's sums must have ended */
+        meet();
         __shared__ float state[2][CONSUMERS][GROUP][2];
         if (g < GROUP) {
 #pragma unroll
@@ -876,16 +837,14 @@ FN void multiply(struct block *b)
          * product and step written out, 136 KB of code, a layer took twice as long. */
 #pragma unroll 1
         for (int p = 0; p < 4; p++) {
-            const int from = p == IS_QKV ? X0 : p == IS_O ? (d->attends ? ATTENDED : QKV) : p == IS_GATED ? X1 : GATED;
             const int to = p == IS_QKV ? QKV : p == IS_O ? X1 : p == IS_GATED ? GATED : X0;
-            const bf16 *x = (const bf16 *)mine[from];
             const bf16 *norm = p == IS_O                ? d->norm[1] + (uint64_t)l * m->hidden
                                : p == IS_DOWN && !last ? d->norm[0] + (l + 1ull) * m->hidden
                                                        : NULL;
             bf16 *y = (bf16 *)(p < IS_DOWN ? mine[to] : last ? (uint32_t *)d->out : d->buffer[(l + 1) % 2][to]);
             if (p == IS_GATED)
                 hear(3);
-            run_product(b, (enum product)p, x, columns_of(m, from), d->waits,
+            run_product(b, (enum product)p,
                         {&residual, tag + (p == IS_DOWN), y, columns_of(m, to), norm});
             if (p == IS_QKV) {
                 tell(2);
@@ -973,7 +932,73 @@ FN void load(struct block *b)
     }
 }
 
-__global__ void __launch_bounds__(THREADS + 128, 1) decode_kernel(const __grid_constant__ struct decode d)
+/* A warp that brings x: each FEEDERS-th chunk, behind W in its place, as TMA would have swizzled it. While
+ * something lacks, a lane looks at 16 bytes: all of it would be as much traffic as the weights. */
+FN void feed_product(struct block *b, enum product p, const bf16 *x, uint32_t pitch, uint32_t feeder)
+{
+    const struct decode *d = b->d;
+    const uint32_t chunks = tasks_of(b->own[p], most_of(p)) * (k_of(&d->m, p) / CHUNK),
+                   steps = k_of(&d->m, p) / CHUNK;
+    for (uint32_t i = 0; i < chunks; i++, b->visit++) {
+        if (b->visit % FEEDERS != feeder)
+            continue;
+        /* a token's row of a chunk is 64 pieces of 16 bytes: a lane has two of each token */
+        const bf16 *from = x + i % steps * CHUNK + b->lane * 8;
+        uint4 v[8][2];
+        if (!d->reads) {
+#pragma unroll
+            for (int t = 0; t < 8; t++)
+                if (t < d->m.tokens)
+                    v[t][0] = load_words(from + t * pitch), v[t][1] = load_words(from + t * pitch + 256);
+        }
+        if (b->visit >= PLACES)
+            bar_wait(b, b->empty + b->visit % PLACES * 8, (b->visit / PLACES - 1) & 1, 3);
+        if (!d->reads) {
+            const uint32_t at = place(b) + KEYED + b->lane / 8 * 1024;
+#pragma unroll
+            for (int t = 0; t < 8; t++) {
+                if (t >= d->m.tokens)
+                    break;
+                for (uint32_t looks = 0; d->waits && (is_empty(v[t][0]) || is_empty(v[t][1])); looks++) {
+                    v[t][0] = load_words(from + t * pitch), v[t][1] = load_words(from + t * pitch + 256);
+                    if (looks == 0) /* what else came too early */
+#pragma unroll
+                        for (int u = 0; u < 8; u++)
+                            if (u > t && u < d->m.tokens)
+                                v[u][0] = load_words(from + u * pitch),
+                                v[u][1] = load_words(from + u * pitch + 256);
+                    if (looks > LOOKS_AT_MEMORY)
+                        too_late(b, 16 + p);
+                }
+                const uint32_t to = at + t * 128 + ((b->lane % 8) ^ t) * 16;
+                store_shared(to, v[t][0]);
+                store_shared(to + 4 * 1024, v[t][1]);
+            }
+        }
+        __syncwarp();
+        if (b->lane == 0)
+            bar_arrive(b->full + b->visit % PLACES * 8);
+    }
+}
+
+FN void feed(struct block *b, uint32_t feeder)
+{
+    const struct decode *d = b->d;
+    const struct model *m = &d->m;
+#pragma unroll 1
+    for (uint32_t l = 0; l < m->layers; l++) {
+        uint32_t *const *mine = d->buffer[l % 2];
+#pragma unroll 1
+        for (int p = 0; p < 4; p++) {
+            const int from = p == IS_QKV ? X0 : p == IS_O ? (d->attends ? ATTENDED : QKV) : p == IS_GATED ? X1 : GATED;
+            feed_product(b, (enum product)p, (const bf16 *)mine[from], columns_of(m, from), feeder);
+            if (p == IS_QKV && d->attends)
+                b->visit += keys_of(m).count;
+        }
+    }
+}
+
+__global__ void __launch_bounds__(THREADS + 256, 1) decode_kernel(const __grid_constant__ struct decode d)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ uint64_t bars[2][PLACES];
@@ -985,21 +1010,23 @@ __global__ void __launch_bounds__(THREADS + 128, 1) decode_kernel(const __grid_c
         own[threadIdx.x] = d.rows[blockIdx.x * 4 + threadIdx.x];
     if (threadIdx.x == 0) {
         for (int i = 0; i < PLACES; i++) {
-            bar_init(b.full + i * 8, 1);
+            bar_init(b.full + i * 8, 2); /* W and x */
             bar_init(b.empty + i * 8, CONSUMERS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
     if (b.warp < CONSUMERS) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
         multiply(&b);
     } else {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
         if (b.warp == CONSUMERS && b.lane == 0)
             load(&b);
         else if (b.warp == CONSUMERS + 1)
             tidy(&b);
+        else if (b.warp >= CONSUMERS + 2 && b.warp < CONSUMERS + 2 + FEEDERS)
+            feed(&b, b.warp - CONSUMERS - 2);
     }
 }
 
@@ -1272,7 +1299,7 @@ static void launch(struct gpu *g, uint32_t gpus, int ctas)
     for (uint32_t i = 0; i < gpus; i++) {
         CUDA(cudaSetDevice(i));
         g[i].d.call++;
-        decode_kernel<<<ctas, THREADS + 128, SHARED, g[i].stream>>>(g[i].d);
+        decode_kernel<<<ctas, THREADS + 256, SHARED, g[i].stream>>>(g[i].d);
         CUDA(cudaGetLastError());
     }
 }
