@@ -276,8 +276,8 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_O) $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) $(YAML_LIB) -lcmocka -lncursesw
 
-# The second engine alone needs nothing of the library.
-SECOND_ENGINE := $(BUILD)/tests/gpu_mma $(BUILD)/tests/gpu_mma_attention
+# The second engine alone needs nothing of the library, nor does the engine of a decoder.
+SECOND_ENGINE := $(BUILD)/tests/gpu_mma $(BUILD)/tests/gpu_mma_attention $(BUILD)/tests/gpu_decode
 $(BUILD)/tests/gpu_mma: $(BUILD)/kernels/hopper/tensormap.cu.o
 $(SECOND_ENGINE): $(BUILD)/tests/%: $(BUILD)/tests/%.cu.o
 	@mkdir -p $(@D)

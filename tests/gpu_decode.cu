@@ -47,24 +47,27 @@ typedef __nv_bfloat16 bf16;
 #endif
 
 enum {
-    HEAD = 128,                /* elements of a head */
-    GROUP = 4,                 /* query heads of a key head */
-    CONSUMERS = 8,             /* warps that multiply */
-    THREADS = CONSUMERS * 32,  /* of them */
-    TASK_ROWS = 32,            /* rows of W that a CTA multiplies at a time */
-    CHUNK = 512,               /* columns of W in a place of the ring */
-    BOX = 64,                  /* columns of a TMA load: rows of 128 bytes, swizzled */
-    BOX_BYTES = TASK_ROWS * BOX * 2,
-    BLOCK_KEYS = 64,           /* keys and values in a place of the ring */
+    HEAD = 128,               /* elements of a head */
+    GROUP = 4,                /* query heads of a key head */
+    CONSUMERS = 8,            /* warps that multiply */
+    THREADS = CONSUMERS * 32, /* of them */
+    BOX = 64,                 /* columns of a TMA load: rows of 128 bytes, swizzled */
+    TASK_ROWS = 32,           /* rows of W that a CTA has at most, a warp all of them */
+    CHUNK = CONSUMERS * BOX,  /* columns of W in a place of the ring then */
+    WIDE_ROWS = 128, /* of gate and up, so that x is brought once: a warp a fourth of them */
+    WIDE_CHUNK = 2 * BOX,
+    BLOCK_KEYS = 64,                   /* keys and values in a place of the ring */
     KEYS_BYTES = BLOCK_KEYS * BOX * 2, /* half of the elements of a block's keys or values */
-    KEYED = TASK_ROWS * CHUNK * 2, /* bytes of W in a place, 32 KB, and so are BLOCK_KEYS keys and values */
+    KEYED = TASK_ROWS * CHUNK *
+            2, /* bytes of W in a place, 32 KB either way, and so are BLOCK_KEYS keys and values */
     PLACE = KEYED + 8 * CHUNK * 2, /* and behind them of x */
     PLACES = 5,
-    FEEDERS = 4,               /* warps that bring x */
+    FEEDERS = 2,                      /* warps that bring x */
     SUMS = CONSUMERS * TASK_ROWS * 8, /* floats */
     SHARED = PLACES * PLACE + 2 * SUMS * 4,
     MOST_GPUS = 2,
 };
+static_assert(WIDE_ROWS * WIDE_CHUNK * 2 == KEYED, "both forms of a product");
 static_assert(4 * KEYS_BYTES == KEYED, "a place holds keys and values of a block");
 static_assert(CONSUMERS * GROUP * HEAD == 2 * SUMS, "attention's parts of all warps");
 static_assert(SHARED + 4096 <= 227 * 1024, "shared memory of an SM");
@@ -88,33 +91,42 @@ struct rows {
     uint32_t first, count;
 };
 
+/* CTAs that read blocks of one token and key head: their parts' first slot. */
+struct span {
+    uint32_t cta, count, slot;
+};
+
 /* When a CTA has ended a part of a layer. */
 enum mark { BEGUN, QKV_DONE, KEYS_DONE, HEADS_DONE, O_DONE, GATED_DONE, DOWN_DONE, MARKS };
 
 struct decode {
     struct model m;
     uint32_t gpus, gpu;
-    uint32_t call;        /* from 1 on */
-    int waits;            /* 0: every buffer is full from the start and nothing is handed over */
-    int loads;            /* 0: nothing is read: what multiplying takes alone */
-    int reads;            /* 1: weights are read, and no more */
-    int attends;          /* 0: Q K V's first columns are taken for attention's result */
-    const bf16 *w[4];     /* Q K V, O, gate over up, down: [layers, rows, K] */
-    const CUtensorMap *maps; /* of w, [4][TASK_ROWS / 2], by half a task's rows less one; then the cache's */
+    uint32_t call;    /* from 1 on */
+    int waits;        /* 0: every buffer is full from the start and nothing is handed over */
+    int loads;        /* 0: nothing is read: what multiplying takes alone */
+    int reads;        /* 1: weights are read, and no more */
+    int attends;      /* 0: Q K V's first columns are taken for attention's result */
+    const bf16 *w[4]; /* Q K V, O, gate over up, down: [layers, rows, K] */
+    const CUtensorMap
+        *maps; /* of w, [4][TASK_ROWS / 2], by half a task's rows less one; then the cache's */
     const bf16 *norm[2];  /* [layers, hidden] */
     const float2 *rotary; /* cosine and sine: [HEAD / 2] of the new token's position */
-    bf16 *cache;          /* [layers, 2, tokens, kv_heads, context + 1, HEAD]; the last is the new token's */
-    const bf16 *in;       /* [tokens, hidden] */
-    bf16 *out;            /* [tokens, hidden] */
-    uint32_t *buffer[2][BUFFERS];
-    uint64_t *parts;          /* of attention: [CTAs, most segments, GROUP, HEAD + 2] of {float, tag} */
-    uint64_t *squares;        /* of norms: [2, CTAs, 8] of {float, tag} */
-    uint64_t *inbox;          /* of sums over GPUs: [2, hidden, 8] of {float, tag} */
-    uint64_t *peer[MOST_GPUS]; /* each GPU's inbox */
-    uint32_t segments;
-    const struct rows *rows; /* [CTAs][4] */
-    uint64_t *times;         /* [CTAs][layers][MARKS], or NULL */
-    uint32_t *late; /* where a wait has outlasted its limit: what it waited for */
+    bf16 *cache; /* [layers, 2, tokens, kv_heads, context + 1, HEAD]; the last is the new token's */
+    const bf16 *in;              /* [tokens, hidden] */
+    bf16 *out;                   /* [tokens, hidden] */
+    uint32_t *buffers;           /* [2, words] */
+    uint32_t words, at[BUFFERS]; /* of a layer's buffers, and where each begins */
+    uint64_t *parts;             /* of attention: [slots, GROUP, HEAD + 1] of {float, tag} */
+    uint64_t *squares;           /* of norms: [2, CTAs, 8] of {float, tag} */
+    uint64_t *inbox;             /* of sums over GPUs: [2, hidden, 8] of {float, tag} */
+    uint64_t *peer[MOST_GPUS];   /* each GPU's inbox */
+    const struct rows *rows;     /* [CTAs][4] */
+    const struct rows
+        *keys; /* [CTAs]: blocks of keys that a CTA reads, of all tokens and key heads */
+    const struct span *spans; /* [tokens * kv_heads] */
+    uint64_t *times;          /* [CTAs][layers][MARKS], or NULL */
+    uint32_t *late;           /* where a wait has outlasted its limit: what it waited for */
 };
 
 /* Where the i-th of `of` equal shares begins. units * of fits 32 bits, since divisions of 64 take a GPU
@@ -161,8 +173,8 @@ FN bool bar_try(uint32_t bar, uint32_t parity)
                  : "memory");
     return done;
 }
-FN void tma_load(uint32_t to, const CUtensorMap *map, uint32_t bar, uint32_t x, uint32_t y, uint32_t z,
-                 uint32_t w)
+FN void tma_load(uint32_t to, const CUtensorMap *map, uint32_t bar, uint32_t x, uint32_t y,
+                 uint32_t z, uint32_t w)
 {
     asm volatile("{\n .reg .b64 once;\n createpolicy.fractional.L2::evict_first.b64 once, 1.0;\n"
                  " cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -265,6 +277,12 @@ FN float high(uint32_t pair)
 {
     return __uint_as_float(pair & 0xffff0000u);
 }
+FN float exp_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 /* Never EMPTY: a NaN that is rounded is 0x7fff. */
 FN uint32_t pack(float a, float b)
 {
@@ -276,14 +294,15 @@ FN uint32_t pack(float a, float b)
 
 struct block {
     const struct decode *d;
-    const struct rows *own;     /* [4], in shared memory */
+    const struct rows *own; /* [4], in shared memory */
+    struct rows keys;
     uint32_t ring, full, empty; /* shared memory: the places, and barriers of each */
     float *sums;                /* two of SUMS */
-    uint32_t visit;             /* of a place of the ring, counted by producer and consumers alike */
-    uint32_t task;              /* counted, for the choice of sums */
+    uint32_t visit; /* of a place of the ring, counted by producer and consumers alike */
+    uint32_t task;  /* counted, for the choice of sums */
     uint32_t warp, lane;
-    float (*squares)[8];        /* [CONSUMERS]: of the rows that this CTA has made last */
-    float (*scale)[8];          /* [2]: of both norms' tokens */
+    float (*squares)[8]; /* [CONSUMERS]: of the rows that this CTA has made last */
+    float (*scale)[8];   /* [2]: of both norms' tokens */
 };
 
 FN void too_late(const struct block *b, uint32_t what)
@@ -316,45 +335,19 @@ FN void give_back(struct block *b)
     b->visit++;
 }
 
-/* The t-th of a CTA's tasks in a product, and how many there are. */
-FN struct rows task_of(struct rows r, uint32_t t, uint32_t tasks)
-{
-    const uint32_t from = share(r.count / 2, t, tasks) * 2, to = share(r.count / 2, t + 1, tasks) * 2;
-    return {r.first + from, to - from};
-}
-FN uint32_t tasks_of(struct rows r, uint32_t most)
-{
-    return (r.count + most - 1) / most;
-}
-
 enum product { IS_QKV, IS_O, IS_GATED, IS_DOWN };
 
 FN uint32_t k_of(const struct model *m, enum product p)
 {
     return p == IS_O ? m->heads * HEAD : p == IS_DOWN ? m->inner : m->hidden;
 }
-FN uint32_t most_of(enum product p)
+FN uint32_t chunk_of(enum product p)
 {
-    return p == IS_GATED ? TASK_ROWS / 2 : TASK_ROWS;
+    return p == IS_GATED ? WIDE_CHUNK : CHUNK;
 }
-
-/* Blocks of keys that a CTA reads, those of all tokens and key heads behind each other; some CTAs read
- * none where blocks are few. */
-FN uint32_t key_blocks(const struct model *m)
+FN bf16 *buffer_of(const struct decode *d, uint32_t layer, enum buffer which)
 {
-    return m->tokens * m->kv_heads * (m->context / BLOCK_KEYS);
-}
-FN uint32_t key_ctas(const struct model *m)
-{
-    return key_blocks(m) < gridDim.x ? key_blocks(m) : gridDim.x;
-}
-FN struct rows keys_of(const struct model *m)
-{
-    const uint32_t blocks = key_blocks(m), ctas = key_ctas(m);
-    if (blockIdx.x >= ctas)
-        return {0, 0};
-    const uint32_t first = share(blocks, blockIdx.x, ctas);
-    return {first, share(blocks, blockIdx.x + 1, ctas) - first};
+    return (bf16 *)(d->buffers + layer % 2 * d->words + d->at[which]);
 }
 
 /* ---- the warp that loads ---- */
@@ -375,30 +368,29 @@ FN uint32_t await_empty(const struct block *b, uint32_t bytes)
 FN void load_product(struct block *b, uint32_t layer, enum product p)
 {
     const struct decode *d = b->d;
-    const struct rows own = b->own[p];
-    const uint32_t tasks = tasks_of(own, most_of(p)), all = k_of(&d->m, p);
-    for (uint32_t t = 0; t < tasks; t++) {
-        const struct rows r = task_of(own, t, tasks);
-        const CUtensorMap *map = d->maps + p * (TASK_ROWS / 2) + r.count / 2 - 1;
-        const uint32_t bytes = r.count * (p == IS_GATED ? 2 : 1) * BOX * 2;
-        for (uint32_t k = 0; k < all; k += CHUNK, b->visit++) {
-            const uint32_t boxes = (all - k < CHUNK ? all - k : CHUNK) / BOX,
-                           full = await_empty(b, boxes * bytes);
-            for (uint32_t i = 0; b->d->loads && i < boxes; i++)
-                tma_load(place(b) + i * BOX_BYTES, map, full, k + i * BOX, r.first, 0, layer);
-        }
+    const struct rows r = b->own[p];
+    const CUtensorMap *map = d->maps + p * (WIDE_ROWS / 2) + r.count / 2 - 1;
+    const uint32_t all = k_of(&d->m, p), chunk = chunk_of(p), boxes = chunk / BOX;
+    const uint32_t bytes = boxes * r.count * (p == IS_GATED ? 2 : 1) * BOX * 2;
+#pragma unroll 1
+    for (uint32_t k = 0; k < all; k += chunk, b->visit++) {
+        const uint32_t full = await_empty(b, bytes);
+#pragma unroll 1
+        for (uint32_t i = 0; b->d->loads && i < boxes; i++)
+            tma_load(place(b) + i * (KEYED / boxes), map, full, k + i * BOX, r.first, 0, layer);
     }
 }
 
 FN void load_keys(struct block *b, uint32_t layer)
 {
     const struct model *m = &b->d->m;
-    const struct rows own = keys_of(m);
     const uint32_t blocks = m->context / BLOCK_KEYS;
-    const CUtensorMap *map = b->d->maps + 4 * (TASK_ROWS / 2);
-    for (uint32_t i = own.first; i < own.first + own.count; i++, b->visit++) {
+    const CUtensorMap *map = b->d->maps + 4 * (WIDE_ROWS / 2);
+#pragma unroll 1
+    for (uint32_t i = b->keys.first; i < b->keys.first + b->keys.count; i++, b->visit++) {
         const uint32_t full = await_empty(b, KEYED);
         bar_arrive(full); /* for x, which keys have none of */
+#pragma unroll 1
         for (uint32_t n = 0; n < 4; n++)
             tma_load(place(b) + n * KEYS_BYTES, map, full, n % 2 * BOX, i % blocks * BLOCK_KEYS,
                      i / blocks, layer * 2 + n / 2);
@@ -436,78 +428,79 @@ FN float hand_over(const struct block *b, float residual, const bf16 *norm)
 FN void run_product(struct block *b, enum product p, struct result out)
 {
     const struct decode *d = b->d;
-    const struct rows own = b->own[p];
-    const uint32_t tasks = tasks_of(own, most_of(p));
-    const uint32_t tid = b->warp * 32 + b->lane;
-    const uint32_t g = b->lane / 4, t4 = b->lane % 4;
-    const bool normed = p == IS_QKV || p == IS_GATED;
-    const int steps = (int)(k_of(&d->m, p) / CHUNK);
+    const struct rows r = b->own[p];
+    const uint32_t tid = b->warp * 32 + b->lane, g = b->lane / 4, t4 = b->lane % 4;
+    const bool wide = p == IS_GATED, normed = p == IS_QKV || wide;
+    const uint32_t steps = k_of(&d->m, p) / chunk_of(p);
+    /* a warp's columns and its first row, in a place */
+    const uint32_t box = wide ? b->warp % 2 : b->warp, row0 = wide ? b->warp / 2 * 32 : 0;
+    const uint32_t at_w = box * (wide ? KEYED / 2 : KEYED / CONSUMERS) + (row0 + g) * 128,
+                   at_x = KEYED + box * 1024 + g * 128;
+    float acc[2][2][4] =
+        {}; /* of the lower and upper 8 columns of a lane, so that fewer wait for each other */
+    /* Not unrolled: written out 14 times, its instructions came from memory beside the weights, and a
+     * layer took 60 us in place of 49. */
 #pragma unroll 1
-    for (uint32_t t = 0; t < tasks; t++, b->task++) {
-        const struct rows r = task_of(own, t, tasks);
-        float acc[2][2][4] = {}; /* of the lower and upper 8 columns of a lane, so that fewer wait for each other */
-        /* Not unrolled: written out 14 times, its instructions came from memory beside the weights, and a
-         * layer took 60 us in place of 49. */
-#pragma unroll 1
-        for (int c = 0; c < steps; c++) {
-            await_full(b);
-            if (!d->reads) {
-                const uint32_t at = place(b) + b->warp * BOX_BYTES + g * 128,
-                               x = place(b) + KEYED + b->warp * 1024 + g * 128;
-                uint4 w[2][2][2], v[2];
+    for (uint32_t c = 0; c < steps; c++) {
+        await_full(b);
+        if (!d->reads) {
+            const uint32_t w_at = place(b) + at_w, x_at = place(b) + at_x;
+            uint4 w[2][2][2], v[2];
 #pragma unroll
-                for (int n = 0; n < 2; n++) {
-                    const uint32_t unit = ((t4 * 2 + n) ^ g) * 16;
-                    v[n] = load_shared(x + unit);
+            for (int n = 0; n < 2; n++) {
+                const uint32_t unit = ((t4 * 2 + n) ^ g) * 16;
+                v[n] = load_shared(x_at + unit);
 #pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        w[n][e / 2][e % 2] = load_shared(at + e * 8 * 128 + unit);
-                }
-                give_back(b);
-#pragma unroll
-                for (int n = 0; n < 2; n++)
-#pragma unroll
-                    for (int half = 0; half < 2; half++) {
-                        const uint4 u = w[n][half][0], o = w[n][half][1];
-                        mma(acc[n][half], u.x, o.x, u.y, o.y, v[n].x, v[n].y);
-                        mma(acc[n][half], u.z, o.z, u.w, o.w, v[n].z, v[n].w);
-                    }
-            } else
-                give_back(b);
-        }
-        if (d->reads)
-            continue;
-
-        /* Sums of all warps: [warp][row][token], then one thread a row and token. */
-        float *sums = b->sums + b->task % 2 * SUMS;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float2 *at = (float2 *)(sums + b->warp * TASK_ROWS * 8 + (half * 16 + g) * 8 + t4 * 2);
-            at[0] = make_float2(acc[0][half][0] + acc[1][half][0], acc[0][half][1] + acc[1][half][1]);
-            at[8 * 8 / 2] = make_float2(acc[0][half][2] + acc[1][half][2], acc[0][half][3] + acc[1][half][3]);
-        }
-        if (normed && t == 0)
-            hear(p == IS_QKV ? 4 : 5); /* b->scale is there */
-        else
-            meet();
-        const uint32_t row = tid / 8, token = tid % 8;
-        float y = 0, up = 0;
-#pragma unroll
-        for (int w = 0; w < CONSUMERS; w++)
-            y += sums[w * TASK_ROWS * 8 + tid];
-        if (normed) {
-            const float scale = b->scale[p == IS_GATED][token];
-            y *= scale;
-            if (p == IS_GATED) {
-                if (row < r.count)
-#pragma unroll
-                    for (int w = 0; w < CONSUMERS; w++)
-                        up += sums[w * TASK_ROWS * 8 + tid + r.count * 8];
-                up *= scale;
-                y = y / (1 + __expf(-y)) * up;
+                for (int e = 0; e < 4; e++)
+                    w[n][e / 2][e % 2] = load_shared(w_at + e * 8 * 128 + unit);
             }
-        }
+            give_back(b);
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const uint4 u = w[n][half][0], o = w[n][half][1];
+                    mma(acc[n][half], u.x, o.x, u.y, o.y, v[n].x, v[n].y);
+                    mma(acc[n][half], u.z, o.z, u.w, o.w, v[n].z, v[n].w);
+                }
+        } else
+            give_back(b);
+    }
+    if (d->reads)
+        return;
+
+    /* Sums of all warps: [warps of the same rows][row][token], then one thread a row and token. */
+    float *sums = b->sums + b->task++ % 2 * SUMS;
+    const uint32_t rows = wide ? WIDE_ROWS : TASK_ROWS, warps = wide ? 2 : CONSUMERS;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float2 *at = (float2 *)(sums + (box * rows + row0 + half * 16 + g) * 8 + t4 * 2);
+        at[0] = make_float2(acc[0][half][0] + acc[1][half][0], acc[0][half][1] + acc[1][half][1]);
+        at[8 * 8 / 2] =
+            make_float2(acc[0][half][2] + acc[1][half][2], acc[0][half][3] + acc[1][half][3]);
+    }
+    if (normed)
+        hear(wide ? 5 : 4); /* b->scale is there */
+    else
+        meet();
+    const uint32_t token = tid % 8;
+#pragma unroll 1
+    for (uint32_t from = 0; from < r.count; from += THREADS / 8) {
+        const uint32_t row = from + tid / 8;
         const bool valid = row < r.count && token < d->m.tokens;
+        float y = 0, up = 0;
+        if (valid)
+            for (uint32_t w = 0; w < warps; w++) {
+                y += sums[(w * rows + row) * 8 + token];
+                if (wide)
+                    up += sums[(w * rows + row + r.count) * 8 + token];
+            }
+        if (normed) {
+            const float scale = b->scale[wide][token];
+            y *= scale;
+            if (wide)
+                y = y / (1 + exp_2(-1.4426950408889634f * y)) * up * scale;
+        }
         if (p == IS_O || p == IS_DOWN) {
             if (d->gpus > 1 && valid) {
                 const uint64_t slot =
@@ -516,7 +509,8 @@ FN void run_product(struct block *b, enum product p, struct result out)
                     if (i != d->gpu)
                         store_tagged(d->peer[i] + slot, y, out.tag);
                 uint64_t other;
-                for (uint32_t looks = 0; (uint32_t)((other = load_tagged(d->inbox + slot)) >> 32) != out.tag; looks++)
+                for (uint32_t looks = 0;
+                     (uint32_t)((other = load_tagged(d->inbox + slot)) >> 32) != out.tag; looks++)
                     if (looks > LOOKS_AT_MEMORY)
                         too_late(b, 32 + p);
                 y += __uint_as_float((uint32_t)other); /* of two: the order does not matter */
@@ -529,16 +523,17 @@ FN void run_product(struct block *b, enum product p, struct result out)
         const float beside = __shfl_down_sync(~0u, y, 8);
         if (valid && row % 2 == 0)
             store_word(out.to + (uint64_t)token * out.pitch + r.first + row, pack(y, beside));
-        if (out.norm)
-            tell(p == IS_O ? 6 : 7); /* b->squares is there */
     }
+    if (out.norm)
+        tell(p == IS_O ? 6 : 7); /* b->squares is there */
 }
 
 /* ---- attention ---- */
 
 /* All `n` words at once, until none is EMPTY. */
 template <int n>
-FN void await_words(const struct block *b, const bf16 *const (&p)[n], uint32_t (&v)[n], uint32_t what)
+FN void await_words(const struct block *b, const bf16 *const (&p)[n], uint32_t (&v)[n],
+                    uint32_t what)
 {
     for (uint32_t looks = 0;; looks++) {
         bool lacks = false;
@@ -555,16 +550,17 @@ FN void await_words(const struct block *b, const bf16 *const (&p)[n], uint32_t (
     }
 }
 
+/* Values at p, p + step ... `has` of n of them, all looked at at once, until each has its tag. */
 template <int n>
-FN void await_tagged(const struct block *b, const uint64_t *const (&p)[n], float (&v)[n], uint32_t tag,
-                     uint32_t what)
+FN void await_tagged(const struct block *b, const uint64_t *p, uint32_t step, uint32_t has,
+                     float (&v)[n], uint32_t tag, uint32_t what)
 {
     for (uint32_t looks = 0;; looks++) {
         uint64_t word[n];
         bool lacks = false;
 #pragma unroll
         for (int i = 0; i < n; i++)
-            word[i] = load_tagged(p[i]);
+            word[i] = load_tagged(p + (i < has ? i : 0) * step);
 #pragma unroll
         for (int i = 0; i < n; i++) {
             lacks |= (uint32_t)(word[i] >> 32) != tag;
@@ -585,72 +581,77 @@ FN uint32_t rotated(const struct block *b, uint32_t a, uint32_t c, uint32_t d, b
                   : pack(low(a) * at.x - low(c) * at.y, high(a) * at.z - high(c) * at.w);
 }
 
-FN uint64_t *part_of(const struct decode *d, uint32_t cta, uint32_t segment, uint32_t head)
+FN uint64_t *part_of(const struct decode *d, uint32_t slot, uint32_t head)
 {
-    return d->parts + (((uint64_t)cta * d->segments + segment) * GROUP + head) * (HEAD + 2);
+    return d->parts + ((uint64_t)slot * GROUP + head) * (HEAD + 1);
 }
 
-/* Keys of this CTA, a segment for each token and key head among them: four warps take 16 of 64 keys,
- * as FlashAttention-2 does, with the group's query heads as rows of A; the other four the next block's. */
+/* Keys of this CTA, a segment for each token and key head among them. A warp takes 16 of 64 keys, as
+ * FlashAttention-2 does, with the group's query heads as rows of A; the other four warps take every second
+ * block. A segment's part: for each head its normed sum, and the base-2 logarithm of its weight. */
 FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
 {
     const struct decode *d = b->d;
     const struct model *m = &d->m;
-    const struct rows own = keys_of(m);
     const uint32_t blocks = m->context / BLOCK_KEYS, g = b->lane / 4, t4 = b->lane % 4;
-    const uint32_t pitch = (m->heads + 2 * m->kv_heads) * HEAD;
+    const uint32_t pitch = (m->heads + 2 * m->kv_heads) * HEAD, tid = b->warp * 32 + b->lane;
     const float scale = rsqrtf((float)HEAD) * 1.4426950408889634f;
-    uint32_t i = own.first;
-    for (uint32_t segment = 0; i < own.first + own.count; segment++, b->task++) {
+    __shared__ uint32_t queries[8][HEAD / 2]; /* rows of A: the group's heads, then zeros */
+    __shared__ float state[CONSUMERS][GROUP][2];
+    uint32_t i = b->keys.first;
+    const uint32_t end = i + b->keys.count;
+#pragma unroll 1
+    while (i < end) {
         const uint32_t which = i / blocks, token = which / m->kv_heads, kv = which % m->kv_heads;
-        const bf16 *q = qkv + (uint64_t)token * pitch + (kv * GROUP + g) * HEAD;
-        uint32_t qa[8][2] = {};
-        if (g < GROUP) {
-            const bf16 *from[16];
-            uint32_t pairs[16];
-#pragma unroll
-            for (int j = 0; j < 16; j++)
-                from[j] = q + j / 2 * 8 % (HEAD / 2) + j % 2 * (HEAD / 2) + t4 * 2;
-            await_words(b, from, pairs, 48);
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    qa[j][e] = rotated(b, pairs[j % 4 * 4 + e * 2], pairs[j % 4 * 4 + e * 2 + 1],
-                                       j % 4 * 16 + e * 8 + t4 * 2, j / 4);
-        }
-        __syncwarp();
+        if (tid < GROUP * HEAD / 4) {
+            const uint32_t head = tid / (HEAD / 4), at = tid % (HEAD / 4);
+            const bf16 *q = qkv + (uint64_t)token * pitch + (kv * GROUP + head) * HEAD + at * 2;
+            const bf16 *const from[] = {q, q + HEAD / 2};
+            uint32_t word[2];
+            await_words(b, from, word, 48);
+            queries[head][at] = rotated(b, word[0], word[1], at * 2, false);
+            queries[head][at + HEAD / 4] = rotated(b, word[0], word[1], at * 2, true);
+        } else
+            for (uint32_t z = tid - GROUP * HEAD / 4; z < (8 - GROUP) * HEAD / 2;
+                 z += THREADS - GROUP * HEAD / 4)
+                queries[GROUP][z] = 0;
+        meet(); /* whoever reads a task's sums has ended, too */
         float o[16][4] = {}, most = -INFINITY, total = 0;
-        for (; i < own.first + own.count && i / blocks == which; i++) {
+#pragma unroll 1
+        for (; i < end && i / blocks == which; i++) {
             await_full(b);
             if (i % 2 == b->warp / 4) {
-                const uint32_t keys = place(b) + b->warp % 4 * 16 * 128, values = keys + 2 * KEYS_BYTES;
+                const uint32_t keys = place(b) + b->warp % 4 * 16 * 128,
+                               values = keys + 2 * KEYS_BYTES;
                 float sc[2][4] = {};
                 /* a matrix: 8 keys of 8 elements; of four: keys 0-7 of two pieces, then 8-15 */
                 const uint32_t at = keys + (b->lane / 16 * 8 + b->lane % 8) * 128;
-#pragma unroll
-                for (int j = 0; j < 8; j++) {
+#pragma unroll 2
+                for (uint32_t j = 0; j < 8; j++) {
                     uint32_t k[4];
-                    matrices(at + j / 4 * KEYS_BYTES + ((j % 4 * 2 + b->lane / 8 % 2) ^ b->lane % 8) * 16, k);
-                    mma(sc[0], qa[j][0], 0, qa[j][1], 0, k[0], k[1]);
-                    mma(sc[1], qa[j][0], 0, qa[j][1], 0, k[2], k[3]);
+                    matrices(at + j / 4 * KEYS_BYTES +
+                                 ((j % 4 * 2 + b->lane / 8 % 2) ^ b->lane % 8) * 16,
+                             k);
+                    const uint32_t q0 = queries[g][j * 8 + t4], q1 = queries[g][j * 8 + 4 + t4];
+                    mma(sc[0], q0, 0, q1, 0, k[0], k[1]);
+                    mma(sc[1], q0, 0, q1, 0, k[2], k[3]);
                 }
                 float peak = fmaxf(fmaxf(sc[0][0], sc[0][1]), fmaxf(sc[1][0], sc[1][1])) * scale;
                 peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 1));
                 peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 2));
                 peak = fmaxf(peak, most);
-                const float keep = exp2f(most - peak);
+                const float keep = exp_2(most - peak);
                 most = peak;
-                float e[4] = {exp2f(sc[0][0] * scale - peak), exp2f(sc[0][1] * scale - peak),
-                              exp2f(sc[1][0] * scale - peak), exp2f(sc[1][1] * scale - peak)};
+                float e[4] = {exp_2(sc[0][0] * scale - peak), exp_2(sc[0][1] * scale - peak),
+                              exp_2(sc[1][0] * scale - peak), exp_2(sc[1][1] * scale - peak)};
                 total = total * keep + e[0] + e[1] + e[2] + e[3];
                 const uint32_t p0 = pack(e[0], e[1]), p1 = pack(e[2], e[3]);
                 const uint32_t vat = values + (b->lane / 8 % 2 * 8 + b->lane % 8) * 128;
 #pragma unroll
                 for (int n = 0; n < 16; n += 2) {
                     uint32_t v[4];
-                    matrices_transposed(vat + n / 8 * KEYS_BYTES + ((n % 8 + b->lane / 16) ^ b->lane % 8) * 16,
-                                        v);
+                    matrices_transposed(
+                        vat + n / 8 * KEYS_BYTES + ((n % 8 + b->lane / 16) ^ b->lane % 8) * 16, v);
                     o[n][0] *= keep, o[n][1] *= keep, o[n + 1][0] *= keep, o[n + 1][1] *= keep;
                     mma(o[n], p0, 0, p1, 0, v[0], v[1]);
                     mma(o[n + 1], p0, 0, p1, 0, v[2], v[3]);
@@ -661,37 +662,34 @@ FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
         total += __shfl_xor_sync(~0u, total, 1);
         total += __shfl_xor_sync(~0u, total, 2);
         /* [warp][head][HEAD], then the warps' references and totals */
-        float *sums = b->sums; /* both halves, so whoever reads a task's sums must have ended */
-        meet();
-        __shared__ float state[2][CONSUMERS][GROUP][2];
+        float *sums = b->sums;
         if (g < GROUP) {
 #pragma unroll
             for (int n = 0; n < 16; n++)
                 *(float2 *)(sums + (b->warp * GROUP + g) * HEAD + n * 8 + t4 * 2) =
                     make_float2(o[n][0], o[n][1]);
             if (t4 == 0)
-                state[b->task % 2][b->warp][g][0] = most, state[b->task % 2][b->warp][g][1] = total;
+                state[b->warp][g][0] = most, state[b->warp][g][1] = total;
         }
         meet();
-        const uint32_t tid = b->warp * 32 + b->lane;
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
+        const struct span span = d->spans[which];
+#pragma unroll 1
+        for (uint32_t n = 0; n < 2; n++) {
             const uint32_t head = tid / HEAD + n * 2, at = tid % HEAD;
             float peak = -INFINITY, y = 0, l = 0;
-#pragma unroll
-            for (int w = 0; w < CONSUMERS; w++)
-                peak = fmaxf(peak, state[b->task % 2][w][head][0]);
-#pragma unroll
-            for (int w = 0; w < CONSUMERS; w++) {
-                const float f = exp2f(state[b->task % 2][w][head][0] - peak);
+            for (uint32_t w = 0; w < CONSUMERS; w++)
+                peak = fmaxf(peak, state[w][head][0]);
+            for (uint32_t w = 0; w < CONSUMERS; w++) {
+                const float f = exp_2(state[w][head][0] - peak);
                 y += f * sums[(w * GROUP + head) * HEAD + at];
-                l += f * state[b->task % 2][w][head][1];
+                l += f * state[w][head][1];
             }
-            uint64_t *part = part_of(d, blockIdx.x, segment, head);
-            store_tagged(part + at, y, tag);
+            uint64_t *part = part_of(d, span.slot + blockIdx.x - span.cta, head);
+            store_tagged(part + at, y / l, tag);
             if (at == 0)
-                store_tagged(part + HEAD, peak, tag), store_tagged(part + HEAD + 1, l, tag);
+                store_tagged(part + HEAD, peak + __log2f(l), tag);
         }
+        meet(); /* sums are free again */
     }
 }
 
@@ -701,21 +699,23 @@ FN void run_heads(struct block *b, uint32_t layer, const bf16 *qkv, bf16 *to, ui
     const struct decode *d = b->d;
     const struct model *m = &d->m;
     const uint32_t all = m->tokens * m->heads, tid = b->warp * 32 + b->lane;
-    const uint32_t blocks = m->context / BLOCK_KEYS, total = key_blocks(m), ctas = key_ctas(m);
-    const uint32_t pitch = (m->heads + 2 * m->kv_heads) * HEAD, at = tid % HEAD;
+    const uint32_t pitch = (m->heads + 2 * m->kv_heads) * HEAD, at = tid % HEAD, side = tid / HEAD;
     const float scale = rsqrtf((float)HEAD) * 1.4426950408889634f;
-    for (uint32_t h = share(all, blockIdx.x, gridDim.x); h < share(all, blockIdx.x + 1, gridDim.x);
-         h++, b->task++) {
+    __shared__ float dots[4], halves[HEAD + 1];
+#pragma unroll 1
+    for (uint32_t h = share(all, blockIdx.x, gridDim.x),
+                  end = share(all, blockIdx.x + 1, gridDim.x);
+         h < end; h++) {
         const uint32_t token = h / m->heads, head = h % m->heads, kv = head / GROUP;
         const uint32_t which = token * m->kv_heads + kv, in_group = head % GROUP;
+        const struct span span = d->spans[which];
         const bf16 *own = qkv + (uint64_t)token * pitch;
-        __shared__ float dots[2][4], halves[2][HEAD + 2];
-        float *sums = dots[b->task % 2], *other = halves[b->task % 2];
         /* the new token: a score, its key and value to the cache by the group's first head */
         const uint32_t pair = at % (HEAD / 2) / 2 * 2, second = at / (HEAD / 2);
         float v = 0;
-        if (tid < HEAD) {
-            const bf16 *query = own + head * HEAD + pair, *key = own + (m->heads + kv) * HEAD + pair;
+        if (side == 0) {
+            const bf16 *query = own + head * HEAD + pair,
+                       *key = own + (m->heads + kv) * HEAD + pair;
             const bf16 *const from[] = {query, query + HEAD / 2, key, key + HEAD / 2,
                                         own + (m->heads + m->kv_heads + kv) * HEAD + at / 2 * 2};
             uint32_t word[5];
@@ -727,59 +727,55 @@ FN void run_heads(struct block *b, uint32_t layer, const bf16 *qkv, bf16 *to, ui
             for (int i = 16; i; i /= 2)
                 dot += __shfl_xor_sync(~0u, dot, i);
             if (b->lane == 0)
-                sums[b->warp] = dot;
+                dots[b->warp] = dot;
             if (in_group == 0 && at % 2 == 0) {
                 const uint64_t line = m->context + 1, half = line * HEAD * m->tokens * m->kv_heads;
-                bf16 *to = d->cache + layer * 2 * half + (which * line + m->context) * HEAD;
-                *(uint32_t *)(to + at) = k;
-                *(uint32_t *)(to + half + at) = w;
+                bf16 *cached = d->cache + layer * 2 * half + (which * line + m->context) * HEAD;
+                *(uint32_t *)(cached + at) = k;
+                *(uint32_t *)(cached + half + at) = w;
             }
         }
-        /* CTAs that have blocks of this token and key head: half of the threads every second one, some
-         * at a time, since a look takes most of a microsecond */
-        enum { LOOKS = 6 };
+        /* The parts: half of the threads every second one, some at a time, since a look takes most of a
+         * microsecond. */
+        enum { LOOKS = 8 };
         float peak = -INFINITY, y = 0, l = 0;
-        uint32_t cta = share(ctas, which * blocks, total), end = share(ctas, (which + 1) * blocks - 1, total);
-        cta += share(total, cta + 1, ctas) <= which * blocks;
-        end += 1 + (share(total, end + 1, ctas) <= (which + 1) * blocks - 1);
-        for (cta += tid / HEAD; cta < end; cta += 2 * LOOKS) {
-            const uint64_t *from[3 * LOOKS];
-            float got[3 * LOOKS];
+#pragma unroll 1
+        for (uint32_t i = side; i < span.count; i += 2 * LOOKS) {
+            const uint32_t left = (span.count - i + 1) / 2, step = 2 * GROUP * (HEAD + 1);
+            const uint64_t *part = part_of(d, span.slot + i, in_group);
+            float sum[LOOKS], weight[LOOKS];
+            await_tagged(b, part + HEAD, step, left, weight, tag, 50);
+            await_tagged(b, part + at, step, left, sum, tag, 50);
 #pragma unroll
-            for (int i = 0; i < LOOKS; i++) {
-                const uint32_t c = cta + 2 * i < end ? cta + 2 * i : cta;
-                const uint64_t *part = part_of(d, c, which - share(total, c, ctas) / blocks, in_group);
-                from[3 * i] = part + HEAD, from[3 * i + 1] = part + HEAD + 1, from[3 * i + 2] = part + at;
-            }
-            await_tagged(b, from, got, tag, 50);
-#pragma unroll
-            for (int i = 0; i < LOOKS; i++) {
-                if (cta + 2 * i >= end)
-                    continue;
-                const float new_peak = fmaxf(peak, got[3 * i]), mine = exp2f(peak - new_peak),
-                            theirs = exp2f(got[3 * i] - new_peak);
-                y = y * mine + got[3 * i + 2] * theirs, l = l * mine + got[3 * i + 1] * theirs;
-                peak = new_peak;
+            for (int n = 0; n < LOOKS; n++) {
+                if (n >= left)
+                    break;
+                const float new_peak = fmaxf(peak, weight[n]), mine = exp_2(peak - new_peak),
+                            theirs = exp_2(weight[n] - new_peak);
+                y = y * mine + sum[n] * theirs, l = l * mine + theirs, peak = new_peak;
             }
         }
-        if (tid >= HEAD) {
-            other[at] = y;
+        if (side) {
+            halves[at] = y / l;
             if (at == 0)
-                other[HEAD] = peak, other[HEAD + 1] = l;
+                halves[HEAD] = peak + __log2f(l);
         }
         meet();
-        if (tid < HEAD) {
-            const float score = (sums[0] + sums[1] + sums[2] + sums[3]) * scale;
-            const float top = fmaxf(fmaxf(peak, other[HEAD]), score), mine = exp2f(peak - top),
-                        theirs = exp2f(other[HEAD] - top), newest = exp2f(score - top);
-            y = y * mine + other[at] * theirs + v * newest;
-            l = l * mine + other[HEAD + 1] * theirs + newest;
-            y /= l;
+        if (side == 0) {
+            const float score = (dots[0] + dots[1] + dots[2] + dots[3]) * scale;
+            const float own_weight = peak + __log2f(l),
+                        other = span.count > 1 ? halves[HEAD] : -INFINITY;
+            const float top = fmaxf(fmaxf(own_weight, other), score),
+                        mine = exp_2(own_weight - top), theirs = exp_2(other - top),
+                        newest = exp_2(score - top);
+            y = y / l * mine + v * newest + (span.count > 1 ? halves[at] * theirs : 0);
+            y /= mine + theirs + newest;
             const float beside = __shfl_down_sync(~0u, y, 1);
             if (at % 2 == 0)
                 store_word(to + (uint64_t)token * m->heads * HEAD + head * HEAD + at,
                            pack(y, beside));
         }
+        meet();
     }
 }
 
@@ -794,15 +790,12 @@ FN uint32_t columns_of(const struct model *m, uint32_t which)
 }
 
 /* A layer's buffers are EMPTY again, each CTA its share. */
-FN void empty_buffers(const struct block *b, uint32_t parity)
+FN void empty_buffers(const struct block *b, uint32_t layer)
 {
-    const struct model *m = &b->d->m;
-    for (uint32_t i = 0; i < BUFFERS; i++) {
-        const uint32_t words = m->tokens * columns_of(m, i) / 2;
-        for (uint32_t w = share(words, blockIdx.x, gridDim.x) + b->lane;
-             w < share(words, blockIdx.x + 1, gridDim.x); w += 32)
-            store_word(b->d->buffer[parity][i] + w, EMPTY);
-    }
+    uint32_t *from = b->d->buffers + layer % 2 * b->d->words;
+#pragma unroll 1
+    for (uint32_t w = blockIdx.x * 32 + b->lane; w < b->d->words; w += gridDim.x * 32)
+        store_word(from + w, EMPTY);
 }
 
 FN void mark(const struct block *b, uint32_t layer, enum mark what)
@@ -821,15 +814,16 @@ FN void multiply(struct block *b)
     const bool has = row < own.count && token < m->tokens;
     float residual = has ? __bfloat162float(d->in[token * m->hidden + own.first + row]) : 0;
     if (!d->reads) { /* the first layer's x, as a layer hands it over */
-        const float y = hand_over(b, residual, row < own.count ? d->norm[0] + own.first + row : NULL),
+        const float y = hand_over(b, residual,
+                                  row < own.count ? d->norm[0] + own.first + row : NULL),
                     beside = __shfl_down_sync(~0u, y, 8);
         if (has && row % 2 == 0)
-            store_word((bf16 *)d->buffer[0][X0] + (uint64_t)token * m->hidden + own.first + row, pack(y, beside));
+            store_word(buffer_of(d, 0, X0) + (uint64_t)token * m->hidden + own.first + row,
+                       pack(y, beside));
         tell(7);
     }
 #pragma unroll 1
     for (uint32_t l = 0; l < m->layers; l++) {
-        uint32_t *const *mine = d->buffer[l % 2];
         const uint32_t tag = (d->call * m->layers + l) * 2;
         const bool last = l + 1 == m->layers;
         mark(b, l, BEGUN);
@@ -837,11 +831,11 @@ FN void multiply(struct block *b)
          * product and step written out, 136 KB of code, a layer took twice as long. */
 #pragma unroll 1
         for (int p = 0; p < 4; p++) {
-            const int to = p == IS_QKV ? QKV : p == IS_O ? X1 : p == IS_GATED ? GATED : X0;
-            const bf16 *norm = p == IS_O                ? d->norm[1] + (uint64_t)l * m->hidden
+            const enum buffer to = p == IS_QKV ? QKV : p == IS_O ? X1 : p == IS_GATED ? GATED : X0;
+            const bf16 *norm = p == IS_O               ? d->norm[1] + (uint64_t)l * m->hidden
                                : p == IS_DOWN && !last ? d->norm[0] + (l + 1ull) * m->hidden
                                                        : NULL;
-            bf16 *y = (bf16 *)(p < IS_DOWN ? mine[to] : last ? (uint32_t *)d->out : d->buffer[(l + 1) % 2][to]);
+            bf16 *y = p == IS_DOWN && last ? d->out : buffer_of(d, l + (p == IS_DOWN), to);
             if (p == IS_GATED)
                 hear(3);
             run_product(b, (enum product)p,
@@ -852,7 +846,7 @@ FN void multiply(struct block *b)
                 if (d->attends) {
                     run_keys(b, y, tag);
                     mark(b, l, KEYS_DONE);
-                    run_heads(b, l, y, (bf16 *)mine[ATTENDED], tag);
+                    run_heads(b, l, y, buffer_of(d, l, ATTENDED), tag);
                     mark(b, l, HEADS_DONE);
                 }
             } else
@@ -877,12 +871,8 @@ FN void await_scale(const struct block *b, uint32_t norm, uint32_t tag)
     const uint32_t token = b->lane % 8;
     float sum = 0;
     for (uint32_t cta = b->lane / 8; d->waits && cta < gridDim.x; cta += 4 * LOOKS) {
-        const uint64_t *from[LOOKS];
         float got[LOOKS];
-#pragma unroll
-        for (int i = 0; i < LOOKS; i++)
-            from[i] = all + (cta + 4 * i < gridDim.x ? cta + 4 * i : cta) * 8 + token;
-        await_tagged(b, from, got, tag, 51);
+        await_tagged(b, all + cta * 8 + token, 4 * 8, (gridDim.x - cta + 3) / 4, got, tag, 51);
 #pragma unroll
         for (int i = 0; i < LOOKS; i++)
             sum += cta + 4 * i < gridDim.x ? got[i] : 0;
@@ -909,7 +899,7 @@ FN void tidy(struct block *b)
         }
         hear(2);
         if (d->waits)
-            empty_buffers(b, (l + 1) % 2);
+            empty_buffers(b, l + 1);
         __threadfence();
         tell(3);
         if (!d->reads) {
@@ -922,57 +912,62 @@ FN void tidy(struct block *b)
 
 FN void load(struct block *b)
 {
-    for (uint32_t l = 0; l < b->d->m.layers; l++) {
-        load_product(b, l, IS_QKV);
-        if (b->d->attends)
-            load_keys(b, l);
-        load_product(b, l, IS_O);
-        load_product(b, l, IS_GATED);
-        load_product(b, l, IS_DOWN);
-    }
+#pragma unroll 1
+    for (uint32_t l = 0; l < b->d->m.layers; l++)
+#pragma unroll 1
+        for (int p = 0; p < 4; p++) {
+            load_product(b, l, (enum product)p);
+            if (p == IS_QKV && b->d->attends)
+                load_keys(b, l);
+        }
 }
 
-/* A warp that brings x: each FEEDERS-th chunk, behind W in its place, as TMA would have swizzled it. While
- * something lacks, a lane looks at 16 bytes: all of it would be as much traffic as the weights. */
-FN void feed_product(struct block *b, enum product p, const bf16 *x, uint32_t pitch, uint32_t feeder)
+/* A warp that brings x: each FEEDERS-th chunk, behind W in its place, as TMA would have swizzled it. A lane
+ * has 16 bytes of a token: of half a row of CHUNK columns, or of one of two tokens' WIDE_CHUNK. While
+ * something lacks, it looks at 16 bytes: all of it would be as much traffic as the weights. */
+template <bool wide>
+FN void feed_product(struct block *b, enum product p, const bf16 *x, uint32_t pitch,
+                     uint32_t feeder)
 {
     const struct decode *d = b->d;
-    const uint32_t chunks = tasks_of(b->own[p], most_of(p)) * (k_of(&d->m, p) / CHUNK),
-                   steps = k_of(&d->m, p) / CHUNK;
-    for (uint32_t i = 0; i < chunks; i++, b->visit++) {
+    enum { N = wide ? 4 : 16 };
+    const uint32_t chunk = chunk_of(p), steps = k_of(&d->m, p) / chunk, tokens = d->m.tokens;
+    const uint32_t token0 = wide ? b->lane / 16 : 0, unit = wide ? b->lane % 16 : b->lane;
+    x += token0 * pitch + unit * 8;
+#pragma unroll 1
+    for (uint32_t i = 0; i < steps; i++, b->visit++) {
         if (b->visit % FEEDERS != feeder)
             continue;
-        /* a token's row of a chunk is 64 pieces of 16 bytes: a lane has two of each token */
-        const bf16 *from = x + i % steps * CHUNK + b->lane * 8;
-        uint4 v[8][2];
-        if (!d->reads) {
+        const bf16 *from = x + i * chunk;
+        uint4 v[N];
+        for (uint32_t looks = 0; !d->reads; looks++) {
+            bool lacks = false;
 #pragma unroll
-            for (int t = 0; t < 8; t++)
-                if (t < d->m.tokens)
-                    v[t][0] = load_words(from + t * pitch), v[t][1] = load_words(from + t * pitch + 256);
+            for (int n = 0; n < N; n++)
+                if (token0 + (wide ? 2 * n : n / 2) < tokens)
+                    v[n] = load_words(from + (wide ? 2 * n : n / 2) * pitch +
+                                      (wide ? 0 : n % 2 * 256));
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                lacks |= token0 + (wide ? 2 * n : n / 2) < tokens && is_empty(v[n]);
+            if (!d->waits || !__any_sync(~0u, lacks))
+                break;
+            const bf16 *sample = from + ((int)tokens - 1 - (int)token0) * (int)pitch;
+            while (__any_sync(~0u, is_empty(load_words(sample))))
+                if (++looks > LOOKS_AT_MEMORY)
+                    too_late(b, 16 + p);
         }
         if (b->visit >= PLACES)
             bar_wait(b, b->empty + b->visit % PLACES * 8, (b->visit / PLACES - 1) & 1, 3);
         if (!d->reads) {
-            const uint32_t at = place(b) + KEYED + b->lane / 8 * 1024;
+            const uint32_t to = place(b) + KEYED + unit / 8 * 1024 + token0 * 128;
 #pragma unroll
-            for (int t = 0; t < 8; t++) {
-                if (t >= d->m.tokens)
-                    break;
-                for (uint32_t looks = 0; d->waits && (is_empty(v[t][0]) || is_empty(v[t][1])); looks++) {
-                    v[t][0] = load_words(from + t * pitch), v[t][1] = load_words(from + t * pitch + 256);
-                    if (looks == 0) /* what else came too early */
-#pragma unroll
-                        for (int u = 0; u < 8; u++)
-                            if (u > t && u < d->m.tokens)
-                                v[u][0] = load_words(from + u * pitch),
-                                v[u][1] = load_words(from + u * pitch + 256);
-                    if (looks > LOOKS_AT_MEMORY)
-                        too_late(b, 16 + p);
-                }
-                const uint32_t to = at + t * 128 + ((b->lane % 8) ^ t) * 16;
-                store_shared(to, v[t][0]);
-                store_shared(to + 4 * 1024, v[t][1]);
+            for (int n = 0; n < N; n++) {
+                const uint32_t token = token0 + (wide ? 2 * n : n / 2);
+                if (token < tokens)
+                    store_shared(to + (wide ? 2 * n : n / 2) * 128 + (wide ? 0 : n % 2 * 4096) +
+                                     ((unit % 8) ^ token) * 16,
+                                 v[n]);
             }
         }
         __syncwarp();
@@ -987,25 +982,43 @@ FN void feed(struct block *b, uint32_t feeder)
     const struct model *m = &d->m;
 #pragma unroll 1
     for (uint32_t l = 0; l < m->layers; l++) {
-        uint32_t *const *mine = d->buffer[l % 2];
 #pragma unroll 1
         for (int p = 0; p < 4; p++) {
-            const int from = p == IS_QKV ? X0 : p == IS_O ? (d->attends ? ATTENDED : QKV) : p == IS_GATED ? X1 : GATED;
-            feed_product(b, (enum product)p, (const bf16 *)mine[from], columns_of(m, from), feeder);
+            const enum buffer from = p == IS_QKV     ? X0
+                                     : p == IS_O     ? (d->attends ? ATTENDED : QKV)
+                                     : p == IS_GATED ? X1
+                                                     : GATED;
+            if (p == IS_GATED)
+                feed_product<true>(b, IS_GATED, buffer_of(d, l, from), columns_of(m, from), feeder);
+            else
+                feed_product<false>(b, (enum product)p, buffer_of(d, l, from), columns_of(m, from),
+                                    feeder);
             if (p == IS_QKV && d->attends)
-                b->visit += keys_of(m).count;
+                b->visit += b->keys.count;
         }
     }
 }
 
-__global__ void __launch_bounds__(THREADS + 256, 1) decode_kernel(const __grid_constant__ struct decode d)
+__global__ void __launch_bounds__(THREADS + 128, 1)
+    decode_kernel(const __grid_constant__ struct decode d)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
     __shared__ uint64_t bars[2][PLACES];
     __shared__ struct rows own[4];
     __shared__ float squares[CONSUMERS][8], scale[2][8];
-    struct block b = {&d, own, shared_address(memory), shared_address(bars[0]), shared_address(bars[1]),
-                      (float *)(memory + PLACES * PLACE), 0, 0, threadIdx.x / 32, threadIdx.x % 32, squares, scale};
+    struct block b = {&d,
+                      own,
+                      d.keys[blockIdx.x],
+                      shared_address(memory),
+                      shared_address(bars[0]),
+                      shared_address(bars[1]),
+                      (float *)(memory + PLACES * PLACE),
+                      0,
+                      0,
+                      threadIdx.x / 32,
+                      threadIdx.x % 32,
+                      squares,
+                      scale};
     if (threadIdx.x < 4)
         own[threadIdx.x] = d.rows[blockIdx.x * 4 + threadIdx.x];
     if (threadIdx.x == 0) {
@@ -1017,10 +1030,10 @@ __global__ void __launch_bounds__(THREADS + 256, 1) decode_kernel(const __grid_c
     }
     __syncthreads();
     if (b.warp < CONSUMERS) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 184;");
         multiply(&b);
     } else {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 136;");
         if (b.warp == CONSUMERS && b.lane == 0)
             load(&b);
         else if (b.warp == CONSUMERS + 1)
@@ -1046,10 +1059,12 @@ __global__ void fill(bf16 *p, uint64_t n, float spread, float middle, uint64_t s
 /* y = x W^T in fp32; x of bf16, [tokens, k]. */
 __global__ void plain_product(const bf16 *w, const bf16 *x, float *y, uint32_t rows, uint32_t k)
 {
-    const uint32_t row = blockIdx.x * 8 + threadIdx.x / 32, token = blockIdx.y, lane = threadIdx.x % 32;
+    const uint32_t row = blockIdx.x * 8 + threadIdx.x / 32, token = blockIdx.y,
+                   lane = threadIdx.x % 32;
     float sum = 0;
     for (uint32_t i = lane; row < rows && i < k; i += 32)
-        sum += __bfloat162float(w[(uint64_t)row * k + i]) * __bfloat162float(x[(uint64_t)token * k + i]);
+        sum += __bfloat162float(w[(uint64_t)row * k + i]) *
+               __bfloat162float(x[(uint64_t)token * k + i]);
     for (int i = 16; i; i /= 2)
         sum += __shfl_xor_sync(~0u, sum, i);
     if (lane == 0 && row < rows)
@@ -1069,8 +1084,9 @@ __global__ void plain_norm(const float *x, const bf16 *norm, bf16 *to, uint32_t 
     atomicAdd(&all, sum);
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < k; i += blockDim.x)
-        to[(uint64_t)blockIdx.x * k + i] = __float2bfloat16(
-            x[(uint64_t)blockIdx.x * k + i] * rsqrtf(all / k + epsilon) * __bfloat162float(norm[i]));
+        to[(uint64_t)blockIdx.x * k + i] =
+            __float2bfloat16(x[(uint64_t)blockIdx.x * k + i] * rsqrtf(all / k + epsilon) *
+                             __bfloat162float(norm[i]));
 }
 
 /* A block a token and query head, a thread an element; the cache's last place is not read. */
@@ -1106,7 +1122,8 @@ __global__ void plain_attention(struct model m, const float *qkv, const bf16 *ca
         const float p = expf(scores[j] - most);
         total += p;
         y += p * (j < m.context ? __bfloat162float(values[(uint64_t)j * HEAD + i])
-                                : __bfloat162float(__float2bfloat16(own[(m.heads + m.kv_heads + kv) * HEAD + i])));
+                                : __bfloat162float(__float2bfloat16(
+                                      own[(m.heads + m.kv_heads + kv) * HEAD + i])));
     }
     to[((uint64_t)token * m.heads + head) * HEAD + i] = __float2bfloat16(y / total);
 }
@@ -1116,7 +1133,8 @@ __global__ void plain_gate(const float *both, bf16 *to, uint32_t inner)
     const uint64_t token = blockIdx.y, i = blockIdx.x * 256 + threadIdx.x;
     if (i < inner) {
         const float a = both[token * 2 * inner + i];
-        to[token * inner + i] = __float2bfloat16(a / (1 + expf(-a)) * both[token * 2 * inner + inner + i]);
+        to[token * inner + i] =
+            __float2bfloat16(a / (1 + expf(-a)) * both[token * 2 * inner + inner + i]);
     }
 }
 
@@ -1131,7 +1149,8 @@ struct gpu {
 
 static uint32_t rows_of_product(const struct model *m, int p)
 {
-    const uint32_t rows[] = {(m->heads + 2 * m->kv_heads) * HEAD, m->hidden, 2 * m->inner, m->hidden};
+    const uint32_t rows[] = {(m->heads + 2 * m->kv_heads) * HEAD, m->hidden, 2 * m->inner,
+                             m->hidden};
     return rows[p];
 }
 static uint32_t k_of_product(const struct model *m, int p)
@@ -1141,12 +1160,13 @@ static uint32_t k_of_product(const struct model *m, int p)
 }
 static uint32_t host_columns(const struct model *m, int which)
 {
-    const uint32_t c[] = {m->hidden, (m->heads + 2 * m->kv_heads) * HEAD, m->heads * HEAD, m->hidden, m->inner};
+    const uint32_t c[] = {m->hidden, (m->heads + 2 * m->kv_heads) * HEAD, m->heads * HEAD,
+                          m->hidden, m->inner};
     return c[which];
 }
 
-static void map_of(CUtensorMap *map, const void *p, const uint64_t (&size)[4], const uint64_t (&pitch)[3],
-                   uint32_t rows, uint32_t deep)
+static void map_of(CUtensorMap *map, const void *p, const uint64_t (&size)[4],
+                   const uint64_t (&pitch)[3], uint32_t rows, uint32_t deep)
 {
     static PFN_cuTensorMapEncodeTiled_v12000 encode;
     cudaDriverEntryPointQueryResult found;
@@ -1154,9 +1174,10 @@ static void map_of(CUtensorMap *map, const void *p, const uint64_t (&size)[4], c
         CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000,
                                               cudaEnableDefault, &found));
     const cuuint32_t box[] = {BOX, rows, deep, 1}, step[] = {1, 1, 1, 1};
-    const CUresult err = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)p, size, pitch, box, step,
-                                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                PROMOTION, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult err =
+        encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)p, size, pitch, box, step,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, PROMOTION,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (err) {
         printf("gpu_decode: cuTensorMapEncodeTiled: error %d\n", (int)err);
         exit(1);
@@ -1179,14 +1200,16 @@ static void share_rows(const struct model *m, struct rows *rows, int ctas)
     double *bytes = (double *)calloc(ctas, sizeof *bytes);
     for (int n = 0; n < 3; n++) {
         const int p = order[n];
-        const double unit = p == 3 ? k_of_product(m, 3) + k_of_product(m, 1) : k_of_product(m, p) * (p == 2 ? 2 : 1);
+        const double unit = p == 3 ? k_of_product(m, 3) + k_of_product(m, 1)
+                                   : k_of_product(m, p) * (p == 2 ? 2 : 1);
         const uint32_t units = rows_of_product(m, p) / (p == 2 ? 4 : 2);
         for (int i = 0; i < ctas; i++)
             rows[i * 4 + p].count = units / ctas, bytes[i] += unit * (units / ctas);
         for (uint32_t left = units % ctas; left; left--) {
             int least = 0;
             for (int i = 0; i < ctas; i++)
-                if (rows[i * 4 + p].count == units / ctas && (rows[least * 4 + p].count > units / ctas || bytes[i] < bytes[least]))
+                if (rows[i * 4 + p].count == units / ctas &&
+                    (rows[least * 4 + p].count > units / ctas || bytes[i] < bytes[least]))
                     least = i;
             rows[least * 4 + p].count++;
             bytes[least] += unit;
@@ -1234,19 +1257,19 @@ static void make(struct gpu *g, uint32_t gpu, uint32_t gpus, struct model m, int
     void *r = take(sizeof rotary, 0);
     CUDA(cudaMemcpy(r, rotary, sizeof rotary, cudaMemcpyHostToDevice));
     g->d.rotary = (const float2 *)r;
-    for (int i = 0; i < 2; i++)
-        for (int w = 0; w < BUFFERS; w++)
-            g->d.buffer[i][w] = (uint32_t *)take((uint64_t)m.tokens * host_columns(&m, w) * 2, 0xff);
-    CUtensorMap maps[4 * (TASK_ROWS / 2) + 1];
+    for (int w = 0; w < BUFFERS; w++)
+        g->d.at[w] = g->d.words, g->d.words += m.tokens * host_columns(&m, w) / 2;
+    g->d.buffers = (uint32_t *)take(2ull * g->d.words * 4, 0xff);
+    static CUtensorMap maps[4 * (WIDE_ROWS / 2) + 1];
     for (int p = 0; p < 4; p++) {
         const uint64_t k = k_of_product(&m, p), deep = p == 2 ? 2 : 1,
                        rows = rows_of_product(&m, p) / deep;
-        for (uint32_t i = 0; i < TASK_ROWS / 2 / deep; i++)
-            map_of(&maps[p * (TASK_ROWS / 2) + i], g->d.w[p], {k, rows, deep, m.layers},
+        for (uint32_t i = 0; i < (p == 2 ? WIDE_ROWS / 2 : TASK_ROWS) / 2; i++)
+            map_of(&maps[p * (WIDE_ROWS / 2) + i], g->d.w[p], {k, rows, deep, m.layers},
                    {k * 2, rows * k * 2, deep * rows * k * 2}, 2 * (i + 1), (uint32_t)deep);
     }
     const uint64_t line = (m.context + 1ull) * HEAD * 2;
-    map_of(&maps[4 * (TASK_ROWS / 2)], g->d.cache,
+    map_of(&maps[4 * (WIDE_ROWS / 2)], g->d.cache,
            {HEAD, m.context + 1ull, (uint64_t)m.tokens * m.kv_heads, 2ull * m.layers},
            {HEAD * 2, line, line * m.tokens * m.kv_heads}, BLOCK_KEYS, 1);
     void *at = take(sizeof maps, 0);
@@ -1259,9 +1282,33 @@ static void make(struct gpu *g, uint32_t gpu, uint32_t gpus, struct model m, int
     free(rows);
     g->d.rows = (const struct rows *)at;
     g->times = (uint64_t *)take((uint64_t)ctas * m.layers * MARKS * 8, 0);
-    const uint32_t blocks = m.context / BLOCK_KEYS;
-    g->d.segments = (m.tokens * m.kv_heads * blocks / ctas + 1) / blocks + 2;
-    g->d.parts = (uint64_t *)take((uint64_t)ctas * g->d.segments * GROUP * (HEAD + 2) * 8, 0);
+    /* Blocks of keys by CTA; some CTAs have none where blocks are few. */
+    const uint32_t heads = m.tokens * m.kv_heads, blocks = heads * (m.context / BLOCK_KEYS);
+    const uint32_t readers = blocks < (uint32_t)ctas ? blocks : ctas;
+    struct rows *keys = (struct rows *)calloc(ctas, sizeof *keys);
+    struct span *spans = (struct span *)calloc(heads, sizeof *spans);
+    uint32_t slots = 0;
+    for (uint32_t i = 0; i < readers; i++)
+        keys[i].first = share(blocks, i, readers),
+        keys[i].count = share(blocks, i + 1, readers) - keys[i].first;
+    for (uint32_t h = 0; h < heads; h++) {
+        const uint32_t first = h * (m.context / BLOCK_KEYS), end = first + m.context / BLOCK_KEYS;
+        spans[h].slot = slots;
+        for (uint32_t i = 0; i < readers; i++)
+            if (keys[i].first < end && keys[i].first + keys[i].count > first) {
+                if (!spans[h].count++)
+                    spans[h].cta = i;
+                slots++;
+            }
+    }
+    void *on = take(ctas * sizeof *keys, 0);
+    CUDA(cudaMemcpy(on, keys, ctas * sizeof *keys, cudaMemcpyHostToDevice));
+    g->d.keys = (const struct rows *)on;
+    on = take(heads * sizeof *spans, 0);
+    CUDA(cudaMemcpy(on, spans, heads * sizeof *spans, cudaMemcpyHostToDevice));
+    g->d.spans = (const struct span *)on;
+    free(keys), free(spans);
+    g->d.parts = (uint64_t *)take((uint64_t)slots * GROUP * (HEAD + 1) * 8, 0);
     g->d.squares = (uint64_t *)take(2ull * ctas * 8 * 8, 0);
     g->d.inbox = (uint64_t *)take(2ull * m.hidden * 8 * 8, 0);
     CUDA(cudaHostAlloc(&g->d.late, 4, cudaHostAllocPortable | cudaHostAllocMapped));
@@ -1277,9 +1324,10 @@ static void unmake(struct gpu *g)
         CUDA(cudaFree(g->weights[p]));
     for (int i = 0; i < 2; i++) {
         CUDA(cudaFree((void *)g->d.norm[i]));
-        for (int w = 0; w < BUFFERS; w++)
-            CUDA(cudaFree(g->d.buffer[i][w]));
     }
+    CUDA(cudaFree(g->d.buffers));
+    CUDA(cudaFree((void *)g->d.keys));
+    CUDA(cudaFree((void *)g->d.spans));
     CUDA(cudaFree(g->d.cache));
     CUDA(cudaFree((void *)g->d.in));
     CUDA(cudaFree(g->d.out));
@@ -1299,7 +1347,7 @@ static void launch(struct gpu *g, uint32_t gpus, int ctas)
     for (uint32_t i = 0; i < gpus; i++) {
         CUDA(cudaSetDevice(i));
         g[i].d.call++;
-        decode_kernel<<<ctas, THREADS + 256, SHARED, g[i].stream>>>(g[i].d);
+        decode_kernel<<<ctas, THREADS + 128, SHARED, g[i].stream>>>(g[i].d);
         CUDA(cudaGetLastError());
     }
 }
@@ -1317,7 +1365,8 @@ static void finish(struct gpu *g, uint32_t gpus)
     }
 }
 
-static double differs(const bf16 *got, const float *want, uint64_t n, const char *what, uint32_t gpu)
+static double differs(const bf16 *got, const float *want, uint64_t n, const char *what,
+                      uint32_t gpu)
 {
     uint16_t *bits = (uint16_t *)malloc(n * 2);
     CUDA(cudaMemcpy(bits, got, n * 2, cudaMemcpyDefault));
@@ -1349,14 +1398,16 @@ static int check(uint32_t gpus, struct model m, int ctas)
         launch(g, gpus, ctas);
     finish(g, gpus);
     const uint64_t hidden = (uint64_t)m.tokens * m.hidden;
-    float *residual = (float *)malloc(hidden * 4), *part = (float *)malloc(hidden * 4), *x[MOST_GPUS], *y[MOST_GPUS];
+    float *residual = (float *)malloc(hidden * 4), *part = (float *)malloc(hidden * 4),
+          *x[MOST_GPUS], *y[MOST_GPUS];
     bf16 *a[MOST_GPUS], *c[MOST_GPUS], *host_in = (bf16 *)malloc(hidden * 2);
     CUDA(cudaMemcpy(host_in, g[0].d.in, hidden * 2, cudaMemcpyDefault));
     for (uint64_t i = 0; i < hidden; i++)
         residual[i] = __bfloat162float(host_in[i]);
     for (uint32_t i = 0; i < gpus; i++) {
         CUDA(cudaSetDevice(i));
-        x[i] = (float *)take(hidden * 4, 0), y[i] = (float *)take((uint64_t)m.tokens * 2 * m.inner * 4 + hidden * 4, 0);
+        x[i] = (float *)take(hidden * 4, 0),
+        y[i] = (float *)take((uint64_t)m.tokens * 2 * m.inner * 4 + hidden * 4, 0);
         a[i] = (bf16 *)take((uint64_t)m.tokens * (m.inner + m.hidden) * 2, 0);
         c[i] = (bf16 *)take((uint64_t)m.tokens * (m.inner + m.hidden) * 2, 0);
     }
@@ -1367,18 +1418,22 @@ static int check(uint32_t gpus, struct model m, int ctas)
             for (uint32_t i = 0; i < gpus; i++) {
                 CUDA(cudaSetDevice(i));
                 CUDA(cudaMemcpy(x[i], residual, hidden * 4, cudaMemcpyDefault));
-                plain_norm<<<m.tokens, 256>>>(x[i], g[i].d.norm[second] + (uint64_t)l * m.hidden, a[i], m.hidden, m.epsilon);
+                plain_norm<<<m.tokens, 256>>>(x[i], g[i].d.norm[second] + (uint64_t)l * m.hidden,
+                                              a[i], m.hidden, m.epsilon);
                 const int p = second * 2;
                 const uint32_t rows = rows_of_product(&m, p), k = k_of_product(&m, p);
-                plain_product<<<dim3((rows + 7) / 8, m.tokens), 256>>>(g[i].d.w[p] + (uint64_t)l * rows * k, a[i], y[i], rows, k);
+                plain_product<<<dim3((rows + 7) / 8, m.tokens), 256>>>(
+                    g[i].d.w[p] + (uint64_t)l * rows * k, a[i], y[i], rows, k);
                 if (second)
                     plain_gate<<<dim3((m.inner + 255) / 256, m.tokens), 256>>>(y[i], c[i], m.inner);
                 else {
                     const uint64_t layer = 2ull * m.tokens * m.kv_heads * (m.context + 1) * HEAD;
-                    plain_attention<<<dim3(m.tokens, m.heads), HEAD, (m.context + 1) * 4>>>(m, y[i], g[i].d.cache + l * layer, g[i].d.rotary, c[i]);
+                    plain_attention<<<dim3(m.tokens, m.heads), HEAD, (m.context + 1) * 4>>>(
+                        m, y[i], g[i].d.cache + l * layer, g[i].d.rotary, c[i]);
                 }
                 const uint32_t out_k = k_of_product(&m, p + 1);
-                plain_product<<<dim3((m.hidden + 7) / 8, m.tokens), 256>>>(g[i].d.w[p + 1] + (uint64_t)l * m.hidden * out_k, c[i], x[i], m.hidden, out_k);
+                plain_product<<<dim3((m.hidden + 7) / 8, m.tokens), 256>>>(
+                    g[i].d.w[p + 1] + (uint64_t)l * m.hidden * out_k, c[i], x[i], m.hidden, out_k);
                 CUDA(cudaDeviceSynchronize());
                 CUDA(cudaMemcpy(part, x[i], hidden * 4, cudaMemcpyDefault));
                 for (uint64_t e = 0; e < hidden; e++)
@@ -1390,7 +1445,9 @@ static int check(uint32_t gpus, struct model m, int ctas)
                     CUDA(cudaMemcpy(host, c[i], n * 2, cudaMemcpyDefault));
                     for (uint32_t e = 0; e < n; e++)
                         want[e] = __bfloat162float(host[e]);
-                    worst = fmax(worst, differs((bf16 *)g[i].d.buffer[l % 2][second ? GATED : ATTENDED], want, n, second ? "gated" : "attention", i));
+                    worst = fmax(worst, differs((bf16 *)(g[i].d.buffers + l % 2 * g[i].d.words +
+                                                         g[i].d.at[second ? GATED : ATTENDED]),
+                                                want, n, second ? "gated" : "attention", i));
                     free(host), free(want);
                 }
             }
@@ -1399,19 +1456,22 @@ static int check(uint32_t gpus, struct model m, int ctas)
             free(sum);
             if (l + 1 == m.layers && !second) {
                 bf16 *norm = (bf16 *)malloc(m.hidden * 2);
-                CUDA(cudaMemcpy(norm, g[0].d.norm[1] + (uint64_t)l * m.hidden, m.hidden * 2, cudaMemcpyDefault));
+                CUDA(cudaMemcpy(norm, g[0].d.norm[1] + (uint64_t)l * m.hidden, m.hidden * 2,
+                                cudaMemcpyDefault));
                 for (uint64_t e = 0; e < hidden; e++)
                     part[e] = residual[e] * __bfloat162float(norm[e % m.hidden]);
                 for (uint32_t i = 0; i < gpus; i++)
-                    worst = fmax(worst, differs((bf16 *)g[i].d.buffer[l % 2][X1], part, hidden, "behind O", i));
+                    worst = fmax(worst, differs((bf16 *)(g[i].d.buffers + l % 2 * g[i].d.words +
+                                                         g[i].d.at[X1]),
+                                                part, hidden, "behind O", i));
                 free(norm);
             }
         }
     }
     for (uint32_t i = 0; i < gpus; i++)
         worst = fmax(worst, differs(g[i].d.out, residual, hidden, "output", i));
-    printf("check: %u GPUs, %u tokens, context %u, %u layers: relative error at most %.2e: %s\n", gpus, m.tokens,
-           m.context, m.layers, worst, worst < 2e-2 ? "right" : "WRONG");
+    printf("check: %u GPUs, %u tokens, context %u, %u layers: relative error at most %.2e: %s\n",
+           gpus, m.tokens, m.context, m.layers, worst, worst < 2e-2 ? "right" : "WRONG");
     for (uint32_t i = 0; i < gpus; i++) {
         CUDA(cudaSetDevice(i));
         CUDA(cudaFree(x[i]));
@@ -1432,7 +1492,8 @@ static int by_value(const void *a, const void *b)
 static void bench(uint32_t gpus, struct model m, int ctas)
 {
     enum { LAUNCHES = 25 };
-    static const char *const names[] = {"weights are read", "multiplied, not read", "products, nobody waits", "products in turn", "layers"};
+    static const char *const names[] = {"weights are read", "multiplied, not read",
+                                        "products, nobody waits", "products in turn", "layers"};
     struct gpu g[MOST_GPUS];
     cudaEvent_t at[LAUNCHES + 1];
     for (uint32_t i = 0; i < gpus; i++)
@@ -1450,10 +1511,9 @@ static void bench(uint32_t gpus, struct model m, int ctas)
     for (int mode = 0; mode < 5; mode++) {
         for (uint32_t i = 0; i < gpus; i++) {
             CUDA(cudaSetDevice(i));
-            g[i].d.reads = mode == 0, g[i].d.loads = mode != 1, g[i].d.waits = mode > 2, g[i].d.attends = mode > 3;
-            for (int n = 0; n < 2; n++)
-                for (int w = 0; w < BUFFERS; w++)
-                    CUDA(cudaMemset(g[i].d.buffer[n][w], mode > 2 ? 0xff : 0, (uint64_t)m.tokens * host_columns(&m, w) * 2));
+            g[i].d.reads = mode == 0, g[i].d.loads = mode != 1, g[i].d.waits = mode > 2,
+            g[i].d.attends = mode > 3;
+            CUDA(cudaMemset(g[i].d.buffers, mode > 2 ? 0xff : 0, 2ull * g[i].d.words * 4));
             CUDA(cudaDeviceSynchronize());
         }
         for (int i = 0; i < 3; i++)
@@ -1475,10 +1535,11 @@ static void bench(uint32_t gpus, struct model m, int ctas)
         }
         qsort(us, LAUNCHES, sizeof *us, by_value);
         const double bytes = weights + (mode > 3 ? cache : 0), floor = bytes / 4600e3;
-        printf("%u GPUs, %u tokens, context %u, %u layers, %-24s %6.1f us a layer (%.1f to %.1f), %.0f GB/s, floor %.1f, "
+        printf("%u GPUs, %u tokens, context %u, %u layers, %-24s %6.1f us a layer (%.1f to %.1f), "
+               "%.0f GB/s, floor %.1f, "
                "%.2f times\n",
-               gpus, m.tokens, m.context, m.layers, names[mode], us[LAUNCHES / 2], us[1], us[LAUNCHES - 2],
-               bytes / us[LAUNCHES / 2] / 1e3, floor, us[LAUNCHES / 2] / floor);
+               gpus, m.tokens, m.context, m.layers, names[mode], us[LAUNCHES / 2], us[1],
+               us[LAUNCHES - 2], bytes / us[LAUNCHES / 2] / 1e3, floor, us[LAUNCHES / 2] / floor);
     }
     /* Where the last mode's time goes: a layer in the middle, from when the first CTA begins it. */
     static const char *const parts[] = {"begun", "QKV", "keys", "heads", "O", "gate, up", "down"};
@@ -1491,14 +1552,20 @@ static void bench(uint32_t gpus, struct model m, int ctas)
     CUDA(cudaMemcpy(times, g[0].times, n * 8, cudaMemcpyDefault));
     uint64_t start = UINT64_MAX;
     for (int c = 0; c < ctas; c++)
-        start = times[(c * m.layers + m.layers / 2) * MARKS] < start ? times[(c * m.layers + m.layers / 2) * MARKS] : start;
+        start = times[(c * m.layers + m.layers / 2) * MARKS] < start
+                    ? times[(c * m.layers + m.layers / 2) * MARKS]
+                    : start;
     for (int what = 0; what < MARKS; what++) {
         double least = 1e9, most = 0, sum = 0;
         for (int c = 0; c < ctas; c++) {
-            const double at = (double)(int64_t)(times[(c * m.layers + m.layers / 2) * MARKS + what] - start) / 1e3;
+            const double at =
+                (double)(int64_t)(times[(c * m.layers + m.layers / 2) * MARKS + what] - start) /
+                1e3;
             least = fmin(least, at), most = fmax(most, at), sum += at;
         }
-        printf("%s%s %.1f %.1f %.1f", what ? "; " : "    ended, first, mean and last CTA, us: ", parts[what], least, sum / ctas, most);
+        printf("%s%s %.1f %.1f %.1f",
+               what ? "; " : "    ended, first, mean and last CTA, us: ", parts[what], least,
+               sum / ctas, most);
     }
     printf("\n");
     free(times);
@@ -1508,16 +1575,19 @@ static void bench(uint32_t gpus, struct model m, int ctas)
 
 int main(int argc, char **argv)
 {
-    const uint32_t gpus = argc > 2 ? (uint32_t)atoi(argv[2]) : 0, layers = argc > 3 ? (uint32_t)atoi(argv[3]) : 16;
+    const uint32_t gpus = argc > 2 ? (uint32_t)atoi(argv[2]) : 0,
+                   layers = argc > 3 ? (uint32_t)atoi(argv[3]) : 16;
     const int checks = argc > 1 && !strcmp(argv[1], "check");
-    if (argc < 3 || gpus < 1 || gpus > MOST_GPUS || layers < 2 || layers % 2 || (!checks && strcmp(argv[1], "bench"))) {
-        printf("usage: gpu_decode check|bench GPUS [LAYERS], 1 or 2 GPUs and an even number of layers\n");
+    if (argc < 3 || gpus < 1 || gpus > MOST_GPUS || layers < 2 || layers % 2 ||
+        (!checks && strcmp(argv[1], "bench"))) {
+        printf("usage: gpu_decode check|bench GPUS [LAYERS], 1 or 2 GPUs and an even number of "
+               "layers\n");
         return 2;
     }
     int have = 0, sms;
     cudaDeviceProp is;
-    if (cudaGetDeviceCount(&have) != cudaSuccess || have < (int)gpus || cudaGetDeviceProperties(&is, 0) != cudaSuccess ||
-        is.major < 9) {
+    if (cudaGetDeviceCount(&have) != cudaSuccess || have < (int)gpus ||
+        cudaGetDeviceProperties(&is, 0) != cudaSuccess || is.major < 9) {
         printf("skip: %u Hopper GPUs are needed\n", gpus);
         return 77;
     }
