@@ -1,6 +1,7 @@
 #include "experiments/baselines/script.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ int script_find(char *path, size_t size, const char *name)
 int script_said_open(void)
 {
     char name[] = "/tmp/mkernel-said-XXXXXX";
-    int said = mkstemp(name);
+    int said = mkostemp(name, O_CLOEXEC);
     if (said >= 0)
         unlink(name);
     return said;

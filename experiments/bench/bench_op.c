@@ -9,6 +9,7 @@
 #include "core/sentence.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +100,7 @@ static void bench_op_before(const struct run_job *job)
     strcpy(torch_file, "/tmp/mkernel-torch-XXXXXX");
     if (!bench_op_compares(job) || !bench_torch ||
         (job->options.vs != RUN_VS_TORCH && product == RUN_GEMM) ||
-        (fd = mkstemp(torch_file)) < 0) {
+        (fd = mkostemp(torch_file, O_CLOEXEC)) < 0) {
         torch_file[0] = '\0';
         return;
     }

@@ -1,22 +1,24 @@
 /* PyTorch's fused operator beside ours: run by the parent before the ranks start, so that both have
  * the GPUs alone. */
 #include "experiments/bench/bench_gpu.h"
+#include "core/bootstrap.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/baselines/script.h"
+#include "experiments/common/process.h"
+#include "experiments/common/unfinished.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <spawn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
+#define LIMIT_NS 240000000000ull
 
 /* A line of what PyTorch measured: the numbers of the problem, a word where there are several
  * times, then ms, least and most:
@@ -75,18 +77,83 @@ static void bench_torch_tell(const char *out)
             fprintf(stderr, "mkernel bench: PyTorch, %s", line + 2);
 }
 
+/* A process a rank, as torchrun would start them, but in groups that end with this one. They write
+ * to `out`, and what they complain to `said`. 0 or -errno. */
+static int bench_torch_start(pid_t *ranks, uint32_t world, char *const *words, int out, int said)
+{
+    char text[6][40] = {"", "", "", "", "MASTER_ADDR=127.0.0.1", ""};
+    char *environment[] = {text[0], text[1], text[2], text[3], text[4], text[5], NULL, NULL};
+    static char threads[] = "OMP_NUM_THREADS=1"; /* as torchrun has it */
+    uint16_t port = 0;
+    int probe = bootstrap_listen("127.0.0.1", &port); /* one that is free */
+    if (probe < 0)
+        return probe;
+    close(probe);
+    snprintf(text[1], sizeof *text, "WORLD_SIZE=%u", world);
+    snprintf(text[3], sizeof *text, "LOCAL_WORLD_SIZE=%u", world);
+    snprintf(text[5], sizeof *text, "MASTER_PORT=%u", port);
+    if (world > 1 && !getenv("OMP_NUM_THREADS"))
+        environment[6] = threads;
+    for (uint32_t r = 0; r < world; r++) {
+        snprintf(text[0], sizeof *text, "RANK=%u", r);
+        snprintf(text[2], sizeof *text, "LOCAL_RANK=%u", r);
+        const struct process_how how = {.program = "python3",
+                                        .words = words,
+                                        .environment = environment,
+                                        .in = -1,
+                                        .out = out,
+                                        .err = said,
+                                        .death = SIGKILL};
+        ranks[r] = process_start(&how);
+        if (ranks[r] < 0) {
+            int rc = ranks[r];
+            while (r--) {
+                kill(ranks[r], SIGKILL);
+                process_end(ranks[r]);
+            }
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* Runs them to their end. The signals that end a command end them first. */
+static int bench_torch_run(uint32_t world, char *const *words, const char *file, int said,
+                           char *error, size_t size)
+{
+    MK_FREED pid_t *ranks = calloc(world, sizeof *ranks);
+    MK_FREED struct process_ended *ended = calloc(1, sizeof *ended);
+    int out = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    int rc = !ranks || !ended ? -ENOMEM : out < 0 ? -errno : ending_watch();
+    rc = rc ? rc : bench_torch_start(ranks, world, words, out, said);
+    if (!rc)
+        process_wait(ended, ranks, world, LIMIT_NS, -1);
+    ending_ignore();
+    if (out >= 0)
+        close(out);
+    if (rc)
+        return mk_fail(rc, error, size, "python3 does not start: %s", strerror(-rc));
+    if (ended->stopped) {
+        unlink(file);
+        ending_die(ended->stopped);
+    }
+    if (ended->over)
+        return mk_fail(-EIO, error, size, "it had not ended after 4 minutes");
+    if (ended->status == 127)
+        return mk_fail(-EIO, error, size, "there is no python3");
+    if (ended->status)
+        script_said(said, error, size);
+    return ended->status ? -EIO : 0;
+}
+
 int bench_torch(const struct run_job *job, const char *out, char *error, size_t size)
 {
-    char script[4096], name[64], list[RUN_SHAPES][128], ranks[32];
-    const char *argv[RUN_SHAPES + 16] = {
-        "timeout",          "240", "python3", "-m", "torch.distributed.run",
-        "--nproc-per-node", ranks, script,    NULL};
-    int argc = 8, status = 0, said;
-    pid_t child;
+    char script[4096], name[64], list[RUN_SHAPES][128];
+    const char *argv[RUN_SHAPES + 16] = {"python3", script, NULL};
+    int argc = 2;
     snprintf(name, sizeof name, "torch_%s.py", plan_op_name(job->problem.op));
     if (script_find(script, sizeof script, name))
         return mk_fail(-ENOENT, error, size, "%s is not there", name);
-    snprintf(ranks, sizeof ranks, "%u", job->identity.world);
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t dimensions = op_numbers(&job->problem, numbers);
     if (run_op_of(job->problem.op)->product == RUN_ATTENTION) {
@@ -113,25 +180,10 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
             mk_append(list[i], sizeof list[i], "%s%lu", d ? "," : "", job->shapes[i][d]);
         argv[argc++] = list[i];
     }
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC,
-                                     0600);
-    if ((said = script_said_open()) >= 0)
-        posix_spawn_file_actions_adddup2(&files, said, STDERR_FILENO);
-    int result = -posix_spawnp(&child, argv[0], &files, NULL, (char *const *)argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    while (!result && waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            result = -errno;
-    if (!result && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
-        result = -EIO;
-    if (result && WIFEXITED(status) && WEXITSTATUS(status) == 124)
-        snprintf(error, size, "it had not ended after 4 minutes");
-    else if (result)
-        script_said(said, error, size);
+    int said = script_said_open();
+    int rc = bench_torch_run(job->identity.world, (char *const *)argv, out, said, error, size);
     if (said >= 0)
         close(said);
     bench_torch_tell(out);
-    return result;
+    return rc;
 }

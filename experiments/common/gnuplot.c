@@ -1,12 +1,12 @@
 #include "experiments/common/gnuplot.h"
 #include "core/sentence.h"
+#include "experiments/common/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,29 +58,32 @@ static int gnuplot_is_whole(const char end[END], const char *path)
  * -errno with a sentence. */
 int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t size)
 {
-    int picture[2], status = 0, rc = 0;
+    int picture[2], status, rc = 0;
     char name[32], piece[65536], end[END] = "";
     snprintf(name, sizeof name, "/dev/fd/%d", script);
-    pid_t child = pipe2(picture, O_CLOEXEC) ? -1 : fork();
-    if (child == 0) {
-        int null = open("/dev/null", O_RDWR); /* its complaints are many lines */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (dup2(null, 0) < 0 || dup2(picture[1], 1) < 0 || dup2(null, 2) < 0)
-            _exit(126);
-        execlp("gnuplot", "gnuplot", name, (char *)NULL);
-        _exit(127);
-    }
-    if (child < 0)
+    if (pipe2(picture, O_CLOEXEC))
         return mk_fail(-EIO, error, size, "cannot start gnuplot: %s", strerror(errno));
+    char *const words[] = {"gnuplot", name, NULL};
+    /* its complaints are many lines */
+    const struct process_how how = {.program = "gnuplot",
+                                    .words = words,
+                                    .in = -1,
+                                    .out = picture[1],
+                                    .err = -1,
+                                    .death = SIGKILL};
+    pid_t child = process_start(&how);
     close(picture[1]);
+    if (child < 0) {
+        close(picture[0]);
+        return mk_fail(-EIO, error, size, "cannot start gnuplot: %s", strerror(-child));
+    }
     for (ssize_t n; !rc && (n = read(picture[0], piece, sizeof piece)) > 0;) {
         if (fwrite(piece, 1, (size_t)n, out) < (size_t)n || fflush(out))
             rc = mk_fail(-errno, error, size, "cannot write '%s': %s", path, strerror(errno));
         gnuplot_keep_end(end, piece, (size_t)n);
     }
     close(picture[0]);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
+    status = process_end(child);
     if (rc)
         return rc;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {

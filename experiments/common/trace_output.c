@@ -6,12 +6,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "experiments/common/output_file.h"
+#include "experiments/common/process.h"
 #include "tracer/trace.h"
 
 int trace_output_check(const char *path, char *error, size_t size)
@@ -56,18 +56,18 @@ static int trace_output_start_gzip(struct trace_output *o, int file)
         close(data[1]);
         return rc;
     }
+    char *const words[] = {"gzip", "-c", NULL};
+    /* killed with this process: the end of its input alone would look like the end of the trace */
+    const struct process_how how = {.program = "gzip",
+                                    .words = words,
+                                    .in = data[0],
+                                    .out = file,
+                                    .err = said[1],
+                                    .death = SIGKILL};
     fflush(stdout);
-    o->gzip = fork();
-    if (o->gzip == 0) {
-        prctl(PR_SET_PDEATHSIG,
-              SIGKILL); /* the end of its input alone would look like the end of the trace */
-        signal(SIGPIPE, SIG_DFL);
-        if (dup2(data[0], 0) < 0 || dup2(file, 1) < 0 || dup2(said[1], 2) < 0)
-            _exit(126);
-        execlp("gzip", "gzip", "-c", (char *)NULL);
-        _exit(127);
-    }
-    int rc = o->gzip < 0 ? -errno : 0;
+    pid_t gzip = process_start(&how);
+    int rc = gzip < 0 ? gzip : 0;
+    o->gzip = rc ? 0 : gzip;
     close(data[0]);
     close(said[1]);
     o->said = said[0];
@@ -131,13 +131,12 @@ static int trace_output_end_gzip(struct trace_output *o, const char *name, char 
 {
     char text[256] = "";
     size_t used = 0;
-    int status = -1;
+    int status;
     for (ssize_t n;
          used < sizeof text - 1 && (n = read(o->said, text + used, sizeof text - 1 - used)) > 0;)
         used += (size_t)n;
     close(o->said);
-    while (waitpid(o->gzip, &status, 0) < 0 && errno == EINTR)
-        ;
+    status = process_end(o->gzip);
     if (WIFEXITED(status) && !WEXITSTATUS(status))
         return 0;
     while (used && text[used - 1] == '\n')

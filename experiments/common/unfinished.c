@@ -1,7 +1,9 @@
 #include "experiments/common/unfinished.h"
 #include "tracer/trace.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
@@ -14,6 +16,42 @@ void ending_signals(sigset_t *set)
     for (int i = 0; i < ENDING; i++)
         if (!sigaction(ending[i], NULL, &act) && act.sa_handler != SIG_IGN)
             sigaddset(set, ending[i]);
+}
+
+static int watched_fd = -1;
+static int came; /* atomic: of several threads only one reads it */
+
+int ending_watch(void)
+{
+    sigset_t watched;
+    ending_signals(&watched);
+    sigprocmask(SIG_BLOCK, &watched, NULL);
+    came = 0;
+    watched_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    return watched_fd < 0 ? -errno : 0;
+}
+
+void ending_ignore(void)
+{
+    sigset_t watched;
+    if (watched_fd >= 0)
+        close(watched_fd);
+    watched_fd = -1;
+    ending_signals(&watched);
+    sigprocmask(SIG_UNBLOCK, &watched, NULL);
+}
+
+int ending_fd(void)
+{
+    return watched_fd;
+}
+
+int ending_came(void)
+{
+    struct signalfd_siginfo info;
+    if (watched_fd >= 0 && read(watched_fd, &info, sizeof info) == sizeof info)
+        __atomic_store_n(&came, (int)info.ssi_signo, __ATOMIC_RELAXED);
+    return __atomic_load_n(&came, __ATOMIC_RELAXED);
 }
 
 void ending_die(int number)

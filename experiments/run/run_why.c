@@ -5,6 +5,7 @@
 #include "tracer/trace.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,8 @@ int run_why_end(struct mk_comm *comm, const struct run_job *job, const struct mk
                                   .shape = op_problem_text(&plan->problem, shape),
                                   .plan = plan};
     *out = (struct run_why){.there = 0};
-    int root = comm->topo.rank == 0, fd = root ? mkstemp(path) : -1, lost = root && fd < 0;
+    int root = comm->topo.rank == 0, fd = root ? mkostemp(path, O_CLOEXEC) : -1,
+        lost = root && fd < 0;
     if (lost)
         snprintf(out->error, sizeof out->error, "no room for a trace in /tmp: %s", strerror(errno));
     int result = trace_window_end(comm, &run, lost ? NULL : path);

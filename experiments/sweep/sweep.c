@@ -200,7 +200,7 @@ static int sweep_measure_held(struct sweep *s, const struct arguments *a, const 
                                   .mix = a->mix,
                                   .quiet = a->quiet,
                                   .stopped = stopped};
-    if (sweep_watch())
+    if (ending_watch())
         return sweep_fail("no descriptor for signals: %s", strerror(errno));
     int rc = sweep_ask(s, error, sizeof error);
     if (rc)
@@ -292,7 +292,7 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
     if (!rc && !rank) {
         status = sweep_measure(s, a, out, command, stopped);
     } else if (!rc) {
-        rc = sweep_watch() ? -errno : sweep_crew_work(s, error, sizeof error);
+        rc = ending_watch() ? -errno : sweep_crew_work(s, error, sizeof error);
         *stopped = rc > 0 ? rc : 0;
         status = rc ? STATUS_FAILED : STATUS_DONE;
         if (rc < 0)

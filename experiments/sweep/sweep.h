@@ -161,13 +161,6 @@ struct sweep_ended {
     char sentence[1000]; /* its last line of stderr, or why it could not start */
 };
 
-/* From now on sweep_stopped reports SIGINT, SIGTERM and SIGHUP (unless they are ignored), and they
- * do not end the process. To be called once, before there are threads. 0 or -errno. */
-int sweep_watch(void);
-
-/* The signal that came; 0: none. Any thread. */
-int sweep_stopped(void);
-
 /* Runs `words` in a process group of its own, for at most limit_ns, and ends it where a watched
  * signal comes. Any thread. 0 or -errno. */
 int sweep_run_job(struct sweep_ended *out, char *const *words, char *const *environment,

@@ -212,7 +212,7 @@ static int sweep_collective_measure(struct sweep *s, const struct arguments *a, 
                                   .quiet = 1,
                                   .silent = 1,
                                   .stopped = stopped};
-    if (sweep_watch())
+    if (ending_watch())
         return STATUS_FAILED;
     int rc = sweep_ask(s, error, sizeof error);
     if (rc == -EINVAL)

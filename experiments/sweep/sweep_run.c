@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/sentence.h"
 #include "experiments/common/commands.h"
+#include "experiments/common/unfinished.h"
 
 #include <errno.h>
 #include <math.h>
@@ -197,10 +198,10 @@ static void *sweep_run_work(void *argument)
             r->over = 1;
             break;
         }
-        int rc = sweep_stopped() ? -EINTR : sweep_run_one(r, &r->jobs[r->next++], &ended);
+        int rc = ending_came() ? -EINTR : sweep_run_one(r, &r->jobs[r->next++], &ended);
         r->rc = r->rc ? r->rc : rc;
         if (rc == -EINTR)
-            *r->how->stopped = sweep_stopped();
+            *r->how->stopped = ending_came();
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
