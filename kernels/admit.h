@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "core/plan.h"
 #include "kernels/launch.h"
 
 /* Raises the limit of dynamic shared memory of a kernel, once per device. 0 or -EIO. */
@@ -96,16 +97,44 @@ template <class operands> static void gpu_limit_waits(operands *op, const struct
     op->limit_ns = l->longest_ns + 3000000000;
 }
 
-/* Launches `blocks` blocks without clusters. 0 or -EIO (ask cudaGetLastError). */
-template <class... parameters>
-static int gpu_launch_blocks(void (*kernel)(parameters...), uint32_t blocks, uint32_t threads,
-                             uint32_t shared_bytes, cudaStream_t stream,
-                             const parameters &...arguments)
+/* What a kernel is launched with. cluster: 0 or of so many blocks each, which divide `blocks`.
+ * early: of a kernel that calls ptx_await_launches before it touches memory, so that its blocks may
+ * come while those of the launch before it leave. */
+struct gpu_grid {
+    uint32_t blocks, threads, shared_bytes, cluster;
+    bool early;
+};
+
+/* Whether launches of a plan may come early, by a kernel that can: on Hopper, where the plan has
+ * all SMs. Else those that it leaves are promised to another plan or rank, and a launch that came
+ * early would hold them while the launch before it waits for exactly that one. */
+static inline bool gpu_comes_early(const struct mk_problem *q)
 {
+    return q->engine == MK_ENGINE_WGMMA && !q->sms_most;
+}
+
+/* 0 or -EIO (ask cudaGetLastError). */
+template <class... parameters>
+static int gpu_launch_grid(void (*kernel)(parameters...), const struct gpu_grid &grid,
+                           cudaStream_t stream, const parameters &...arguments)
+{
+    cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared_bytes;
+    config.gridDim = dim3(grid.blocks);
+    config.blockDim = dim3(grid.threads);
+    config.dynamicSmemBytes = grid.shared_bytes;
     config.stream = stream;
+    config.attrs = attributes;
+    if (grid.cluster) {
+        cudaLaunchAttribute *a = &attributes[config.numAttrs++];
+        a->id = cudaLaunchAttributeClusterDimension;
+        a->val.clusterDim.x = grid.cluster;
+        a->val.clusterDim.y = a->val.clusterDim.z = 1;
+    }
+    if (grid.early) {
+        cudaLaunchAttribute *a = &attributes[config.numAttrs++];
+        a->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        a->val.programmaticStreamSerializationAllowed = 1;
+    }
     return cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess ? 0 : -EIO;
 }

@@ -59,6 +59,7 @@ struct sim_world_config {
     uint64_t max_steps;            /* 0: 200 million */
     uint32_t emulated; /* SMs of each rank's emulated GPU, which runs the op's kernel (sim/hopper):
                         * problem.exec is MK_EXEC_CUDA, problem.sms this. 0: CTAs are coroutines */
+    uint32_t together; /* SMs of one GPU that all emulated ranks share; 0: each has its own */
     /* of the emulated kernels (sim/hopper/hopper.h); tests */
     const struct hopper_mutation *mutations;
     uint32_t mutation_count;

@@ -48,6 +48,7 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
     const struct hopper_config config = {.ranks = w->world,
                                          .sms = w->config.emulated,
                                          .spare = world_emulated_spare(w),
+                                         .together = w->config.together,
                                          .pool = w->pool,
                                          .seed = w->config.seed,
                                          .now = &w->now,

@@ -216,5 +216,9 @@ static int rank_main(int rank, int listener, unsigned port)
 
 int main(void)
 {
+    if (too_few_gpus(GPUS)) {
+        printf("skipped: fewer than %d Hopper GPUs\n", GPUS);
+        return 77;
+    }
     return pair_run(rank_main);
 }

@@ -330,5 +330,9 @@ static int rank_main(int rank, int listener, unsigned port)
 int main(int count, char **arguments)
 {
     is_bench = count > 1 && !strcmp(arguments[1], "bench");
+    if (too_few_gpus(GPUS)) {
+        printf("skipped: fewer than %d Hopper GPUs\n", GPUS);
+        return 77;
+    }
     return pair_run(rank_main);
 }

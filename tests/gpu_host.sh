@@ -107,6 +107,9 @@ check moe_copies_two_nodes "$mkernel" run moe_ffn --exec cuda --check --timeout 
 check moe_counts_in_a_graph "$build/tests/gpu_counts" check
 check moe_halves_in_a_graph "$build/tests/gpu_halves" check
 check a_launch_behind_a_late_one "$build/tests/gpu_late" check
+if command -v nvidia-cuda-mps-control >/dev/null; then
+    check mps_a_launch_behind_a_late_one under_mps "$build/tests/gpu_late" check shared
+fi
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
 check fp8_one_gpu $run --gpus 1 --shape 392,200,336 --iters 5 --dtype fp8 --b-layout nk

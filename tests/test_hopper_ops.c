@@ -775,9 +775,43 @@ static void test_blocks_that_do_not_fit_are_refused(void **state)
         }
 }
 
+/* Two ranks share the SMs of one GPU, half of them each, and rank 1 begins late: rank 0's second
+ * launch, which is queued behind the first, leaves rank 1's half alone. */
+static void test_late_ranks_find_their_sms(void **state)
+{
+    static const enum mk_op ops[] = {MK_OP_AG_GEMM,        MK_OP_GEMM_RS,     MK_OP_GEMM_AR,
+                                     MK_OP_MOE_DISPATCH,   MK_OP_MOE_COMBINE, MK_OP_REDUCE_SCATTER,
+                                     MK_OP_RING_ATTENTION, MK_OP_MOE_FFN};
+    for (uint64_t seed = 0; seed < 2 * sizeof ops / sizeof *ops; seed++) {
+        struct sim_world_config c = world_config(1, 2, 66, 40, 72);
+        struct mk_plan p;
+        char error[256];
+        c.problem.op = ops[seed / 2];
+        c.problem.moe = (struct mk_moe){33, 72, 72, 4, 2};
+        c.problem.attention = (struct mk_attention){1, 2 * 2 * 33, 2, 1, 64, 1, 0, 0};
+        c.problem.sms = 16;
+        op_set_halves(&c.problem, op_has_halves(c.problem.op) && seed % 2);
+        op_fit(&c.problem);
+        c.seed = seed;
+        sim_world_emulate(&c, 0);
+        c.problem.sms_most = c.problem.sms / 2;
+        if (plan_build(&p, &c.problem, 0, 0, error, sizeof error))
+            fail_msg("%s: %s", plan_op_name(c.problem.op), error);
+        c.together =
+            2 * (uint32_t)mk_round_up(mk_total_blocks(&p.problem.tuning.split),
+                                      p.problem.tuning.cluster + !p.problem.tuning.cluster);
+        c.launches = 3;
+        c.problem.timeout_ns = 200000000000; /* a wait looks at its bound every 64 s here */
+        c.fault = (struct sim_fault){SIM_FAULT_LATE, 1, 1000000};
+        c.unwatched = 1;
+        right(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm),
+                                       cmocka_unit_test(test_late_ranks_find_their_sms),
                                        cmocka_unit_test(test_ag_gemm_on_mma),
                                        cmocka_unit_test(test_gemm_rs),
                                        cmocka_unit_test(test_gemm_rs_on_mma),

@@ -39,38 +39,6 @@
 #include "kernels/admit.h"
 #include "kernels/hopper/engine.cuh"
 
-/* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. early: the kernel
- * calls ptx_await_launches before it touches memory, so that its blocks may come while those of the
- * launch before it leave. 0 or -EIO. */
-template <class... parameters>
-static int gemm_launch_when(bool early, void (*kernel)(parameters...), uint32_t blocks,
-                            uint32_t cluster, uint32_t shared_bytes, cudaStream_t stream,
-                            const parameters &...arguments)
-{
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = cluster;
-    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(GEMM_THREADS);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = early ? 2 : 1;
-    return cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess ? 0 : -EIO;
-}
-
-template <class... parameters>
-static int gemm_launch_kernel(void (*kernel)(parameters...), uint32_t blocks, uint32_t cluster,
-                              uint32_t shared_bytes, cudaStream_t stream,
-                              const parameters &...arguments)
-{
-    return gemm_launch_when(false, kernel, blocks, cluster, shared_bytes, stream, arguments...);
-}
-
 /* ---- an operator's one persistent kernel ---- */
 
 /* All threads of a block of the grid, which is rounded up to clusters. */
@@ -231,9 +199,10 @@ template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator 
                 return err;
             uint32_t blocks =
                 (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
-            return gemm_launch_when(true, kernels::template kernel<shapes>(), blocks,
-                                    built::cluster, gemm_op_shared_bytes<op, built>(), stream,
-                                    *plan, *launch, operands, views);
+            return gpu_launch_grid(kernels::template kernel<shapes>(),
+                                   {blocks, GEMM_THREADS, gemm_op_shared_bytes<op, built>(),
+                                    built::cluster, gpu_comes_early(q)},
+                                   stream, *plan, *launch, operands, views);
         });
     }
 };

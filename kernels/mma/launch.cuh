@@ -127,10 +127,11 @@ template <class op, class kernels = mma_bf16_kernels<op>> struct mma_operator {
             int err = op::template describe<built>(&views, &operands, plan, launch);
             if (err)
                 return err;
-            return gpu_launch_blocks(kernels::template kernel<built>(),
-                                     mk_total_blocks(&launch->split),
-                                     mma_threads<built, typename op::template source<built>>,
-                                     built::shared_bytes, stream, *plan, *launch, operands, views);
+            return gpu_launch_grid(kernels::template kernel<built>(),
+                                   {mk_total_blocks(&launch->split),
+                                    mma_threads<built, typename op::template source<built>>,
+                                    built::shared_bytes},
+                                   stream, *plan, *launch, operands, views);
         });
     }
 };

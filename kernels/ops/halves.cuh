@@ -71,9 +71,8 @@ static int half_launch(const struct mk_plan *plan, const typename half::plan *ow
     struct gpu_launch whole = *launch;
     whole.split = *all;
     return move_launch_kernel(half_kernel<half>, launch, MK_SPACE_ARG3,
-                              mk_total_ctas(&launch->split), move_by_tables::threads,
-                              half_way(plan).shared_bytes,
-                              plan->problem.engine == MK_ENGINE_WGMMA, /* on Hopper */
+                              {mk_total_ctas(&launch->split), move_by_tables::threads,
+                               half_way(plan).shared_bytes, 0, gpu_comes_early(&plan->problem)},
                               stream, *own, whole, blocks);
 }
 

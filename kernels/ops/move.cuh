@@ -106,27 +106,16 @@ static int move_prepare(const struct mk_plan *plan, char *error, size_t error_si
     return move_prepared(err, error, error_size);
 }
 
-/* Launches `blocks` blocks of a kernel whose arguments, up to space `last`, are whole 16 bytes. early: they
- * may come while those of the launch before leave. 0, -EINVAL or -EIO. */
+/* Of a kernel whose arguments, up to space `last`, are whole 16 bytes. 0, -EINVAL or -EIO. */
 template <class... parameters>
 static int move_launch_kernel(void (*kernel)(parameters...), const struct gpu_launch *launch,
-                              int last, uint32_t blocks, uint32_t threads, uint32_t shared_bytes,
-                              bool early, cudaStream_t stream, const parameters &...arguments)
+                              int last, const struct gpu_grid &grid, cudaStream_t stream,
+                              const parameters &...arguments)
 {
     for (int argument = MK_SPACE_ARG0; argument <= last; argument++)
         if ((uintptr_t)launch->arguments[argument] % 16)
             return -EINVAL;
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute follows = {};
-    follows.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    follows.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = &follows;
-    config.numAttrs = early;
-    return cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess ? 0 : -EIO;
+    return gpu_launch_grid(kernel, grid, stream, arguments...);
 }
 
 template <class op>
@@ -135,11 +124,11 @@ static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
 {
     return move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
-        return move_launch_kernel(
-            move_kernel<op, by>, launch, op::routes ? MK_SPACE_ARG3 : MK_SPACE_ARG1,
-            mk_total_blocks(&launch->split), by::threads, way.shared_bytes,
-            op::routes && plan->problem.engine == MK_ENGINE_WGMMA, /* on Hopper */
-            stream, *own, *launch);
+        return move_launch_kernel(move_kernel<op, by>, launch,
+                                  op::routes ? MK_SPACE_ARG3 : MK_SPACE_ARG1,
+                                  {mk_total_blocks(&launch->split), by::threads, way.shared_bytes,
+                                   0, op::routes && gpu_comes_early(&plan->problem)},
+                                  stream, *own, *launch);
     });
 }
 

@@ -107,8 +107,9 @@ static int launch_shape(const struct ring_attention_plan *p, const struct gpu_la
     int err = describe<shape>(&op, &maps, p, l);
     if (err)
         return err;
-    return gpu_launch_blocks(ring_attention_kernel<shape>, mk_total_blocks(&l->split),
-                             shape::threads, shape::shared_bytes, stream, *p, *l, op, maps);
+    return gpu_launch_grid(ring_attention_kernel<shape>,
+                           {mk_total_blocks(&l->split), shape::threads, shape::shared_bytes},
+                           stream, *p, *l, op, maps);
 }
 
 /* Calls `call` with an object of the shape that the plan asks for; -EINVAL where there is none. */

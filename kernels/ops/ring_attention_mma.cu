@@ -126,8 +126,9 @@ int ring_attention_mma_launch(const struct mk_plan *plan, const struct gpu_launc
         int err = describe(&op, &heads, p, launch);
         if (err)
             return err;
-        return gpu_launch_blocks(ring_attention_mma_kernel<built>,
-                                 built::ctas * mk_total_blocks(&launch->split), built::threads,
-                                 built::shared_bytes, stream, *p, *launch, op, heads);
+        return gpu_launch_grid(
+            ring_attention_mma_kernel<built>,
+            {built::ctas * mk_total_blocks(&launch->split), built::threads, built::shared_bytes},
+            stream, *p, *launch, op, heads);
     });
 }

@@ -121,10 +121,11 @@ template <class engine, class op, class kernels> struct ticket_operator {
             operands.b_kn = built::b_kn;
             int err = op::template describe<built>(&views, &operands, p, launch);
             return err ? err
-                       : gpu_launch_blocks(
-                             op::template kernel<built>(), mk_total_blocks(&launch->split),
-                             op::template threads<built>(), op::template shared_bytes<built>(),
-                             stream, *p, *launch, operands, views);
+                       : gpu_launch_grid(op::template kernel<built>(),
+                                         {mk_total_blocks(&launch->split),
+                                          op::template threads<built>(),
+                                          op::template shared_bytes<built>()},
+                                         stream, *p, *launch, operands, views);
         });
     }
 };

@@ -184,6 +184,15 @@ static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t 
     g->begun++;
 }
 
+/* Blocks of all ranks. */
+static uint32_t resident(const struct hopper *h)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < h->config.ranks * h->config.sms; i++)
+        count += h->ranks[i / h->config.sms].blocks[i % h->config.sms].grid != NULL;
+    return count;
+}
+
 /* Clusters begin whole, on neighbouring SMs; where there are spare ones, launches take turns: what
  * threads of one SM did before is never taken for what they do now. */
 static void begin_blocks_of(struct hopper *h, uint32_t rank, struct hopper_grid *g)
@@ -191,7 +200,8 @@ static void begin_blocks_of(struct hopper *h, uint32_t rank, struct hopper_grid 
     struct hopper_rank *r = &h->ranks[rank];
     for (uint32_t at = 0; at < h->config.sms && g->begun < g->blocks; at += g->cluster) {
         uint32_t sm = (g->from + at) % h->config.sms;
-        int idle = sm + g->cluster <= h->config.sms;
+        int idle = sm + g->cluster <= h->config.sms &&
+                   (!h->config.together || resident(h) + g->cluster <= h->config.together);
         for (uint32_t i = 0; idle && i < g->cluster; i++)
             idle &= !r->blocks[sm + i].grid;
         for (uint32_t i = 0; idle && i < g->cluster && !h->failed; i++)
@@ -282,7 +292,9 @@ static void end_block(struct hopper_block *b)
     b->grid = NULL;
     if (++g->ended == g->blocks)
         end_grids(h, b->rank);
-    grid_begin_blocks(h, b->rank);
+    for (uint32_t i = 0; i < h->config.ranks; i++)
+        if (i == b->rank || h->config.together)
+            grid_begin_blocks(h, i);
 }
 
 void thread_ended(struct hopper_thread *t)

@@ -57,6 +57,7 @@ struct hopper_config {
     /* more SMs of each, which kernels are not told of: for a launch that comes early, and for
      * second blocks of an SM, where they are as many */
     uint32_t spare;
+    uint32_t together;           /* SMs of one GPU that all ranks share; 0: each has its own */
     struct coroutine_pool *pool; /* of stacks, which machines pass on; NULL: one of its own */
     uint64_t seed;               /* chooses every order */
     uint64_t *now;               /* ns; NULL: a clock of its own. The machine advances it */

@@ -26,8 +26,10 @@ static int matrix_run(const void *a, const void *b, void *c, int64_t m, int64_t 
     if (!err)
         err = gpu_allow_shared(matrix_kernel<shape>, shape::shared_bytes);
     return err ? err
-               : gemm_launch_kernel(matrix_kernel<shape>, matrix_blocks<shape>(&order, sms),
-                                    shape::cluster, shape::shared_bytes, stream, map_a, op, order);
+               : gpu_launch_grid(matrix_kernel<shape>,
+                                 {matrix_blocks<shape>(&order, sms), GEMM_THREADS,
+                                  shape::shared_bytes, shape::cluster},
+                                 stream, map_a, op, order);
 }
 
 /* Those of the operators, and one that only this has. */

@@ -65,9 +65,10 @@ static int fp8_run(const struct gemm_fp8 *g, uint32_t sms, cudaStream_t stream)
     if (!err)
         err = gpu_allow_shared(fp8_kernel<shape>, shape::shared_bytes);
     return err ? err
-               : gemm_launch_when(true, fp8_kernel<shape>, matrix_blocks<shape>(&order, sms),
-                                  shape::cluster, shape::shared_bytes, stream, map_a, op, of,
-                                  order);
+               : gpu_launch_grid(fp8_kernel<shape>,
+                                 {matrix_blocks<shape>(&order, sms), GEMM_THREADS,
+                                  shape::shared_bytes, shape::cluster, true},
+                                 stream, map_a, op, of, order);
 }
 
 /* As core/gemm_tiles.h has them for bf16: rows, columns, cluster, stages, boxes. */

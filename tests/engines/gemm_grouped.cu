@@ -130,8 +130,8 @@ static int grouped_launch(const struct gemm_grouped *g, uint32_t sms, cudaStream
                            (uint32_t)shape::tile_m, (uint32_t)shape::tile_n, sms,
                            table) != cudaSuccess)
         return -EIO;
-    return gemm_launch_kernel(grouped_kernel<shape>, sms, 1, shape::shared_bytes, stream, map_a, op,
-                              table, columns);
+    return gpu_launch_grid(grouped_kernel<shape>, {sms, GEMM_THREADS, shape::shared_bytes, 1},
+                           stream, map_a, op, table, columns);
 }
 
 uint64_t gemm_grouped_table_bytes(const struct gemm_grouped *g)

@@ -32,38 +32,45 @@ static int pair_open(struct mk_comm **out, uint32_t rank, int listener, unsigned
 }
 
 /* In a process of its own: this one must not start CUDA, as its children do. */
-static int too_few_gpus(void)
+static int too_few_gpus(int wanted)
 {
     int status;
     pid_t child = fork();
     if (!child) {
         int n = 0, major = 0;
-        _exit(cudaGetDeviceCount(&n) != cudaSuccess || n < GPUS ||
+        _exit(cudaGetDeviceCount(&n) != cudaSuccess || n < wanted ||
               cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
               major != 9);
     }
     return waitpid(child, &status, 0) < 0 || status;
 }
 
-/* Both ranks; returns an exit status. */
-static int pair_run(int (*rank_main)(int rank, int listener, unsigned port))
+/* A socket where rank 0 of a job listens, or -1. */
+static int pair_listen(unsigned *port)
 {
     struct sockaddr_in address = {};
     socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), failed = 0, status;
-    if (too_few_gpus()) {
-        printf("skipped: fewer than %d Hopper GPUs\n", GPUS);
-        return 77;
-    }
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (listener < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) ||
         listen(listener, GPUS) || getsockname(listener, (struct sockaddr *)&address, &length))
+        return -1;
+    *port = ntohs(address.sin_port);
+    return listener;
+}
+
+/* Both ranks; returns an exit status. */
+static int pair_run(int (*rank_main)(int rank, int listener, unsigned port))
+{
+    unsigned port = 0;
+    int listener = pair_listen(&port), failed = 0, status;
+    if (listener < 0)
         return 1;
     fflush(NULL);
     for (int rank = 0; rank < GPUS; rank++)
         if (!fork())
-            _exit(rank_main(rank, listener, ntohs(address.sin_port)));
+            _exit(rank_main(rank, listener, port));
     close(listener);
     for (int rank = 0; rank < GPUS; rank++)
         failed |= wait(&status) < 0 || status;
