@@ -5,6 +5,29 @@
 #include <errno.h>
 #include <string.h>
 
+/* A launch writes an output while it still reads inputs, and other CTAs write other outputs. 0: no
+ * output shares memory with another argument. */
+static int comm_launch_check_overlap(struct mk_comm *comm, const struct mk_plan *plan,
+                                     void *const arguments[MK_SPACES - 1])
+{
+    const struct plan_handle *h = COMM_HANDLE(plan);
+    for (uint32_t out = 0; h->outputs >> out; out++)
+        for (uint32_t i = 0; h->outputs >> out & 1 && i < MK_SPACES - 1; i++) {
+            const uintptr_t at = (uintptr_t)arguments[out], other = (uintptr_t)arguments[i];
+            if (i == out || !h->bytes[i] || !h->bytes[out] || at >= other + h->bytes[i] ||
+                other >= at + h->bytes[out])
+                continue;
+            const struct op_argument *a = op_argument(&plan->problem, out),
+                                     *b = op_argument(&plan->problem, i);
+            if (at != other || !a->in_place || b->type != OP_RESIDUAL)
+                return comm_refuse(comm, -EINVAL,
+                                   "%s and %s of mk_%s share memory: %s is written, and needs "
+                                   "memory of its own",
+                                   a->name, b->name, plan_op_name(plan->problem.op), a->name);
+        }
+    return 0;
+}
+
 /* 0: the plan can be launched with these arguments. */
 static int comm_launch_check(struct mk_comm *comm, const struct mk_plan *plan, enum mk_op op,
                              void *const arguments[MK_SPACES - 1])
@@ -21,7 +44,7 @@ static int comm_launch_check(struct mk_comm *comm, const struct mk_plan *plan, e
                            "mk_launch_end first",
                            plan_op_name(op));
     for (uint32_t i = 0; i < op_arguments(q); i++)
-        if ((!arguments[i] && mk_plan_argument_bytes(plan, i)) ||
+        if ((!arguments[i] && COMM_HANDLE(plan)->bytes[i]) ||
             (uintptr_t)arguments[i] % (op_argument(q, i)->type == OP_COUNT ? 4 : 16))
             return comm_refuse(comm, -EINVAL,
                                "%s at %p: each argument of mk_%s must be 16-byte aligned memory",
@@ -34,7 +57,7 @@ static int comm_launch_check(struct mk_comm *comm, const struct mk_plan *plan, e
                                op_argument(q, i)->name, arguments[i], at,
                                (void *)((uint8_t *)comm->heap.base + at));
     }
-    return 0;
+    return comm_launch_check_overlap(comm, plan, arguments);
 }
 
 /* The first half; checked. */

@@ -22,6 +22,8 @@ struct plan_handle {
     char options[256]; /* mk_plan_options */
     int begun;         /* a first half was launched and its second was not, with these arguments */
     void *arguments[MK_SPACES - 1];
+    uint64_t bytes[MK_SPACES - 1]; /* of each argument on this rank */
+    uint32_t outputs;              /* a bit for each */
 };
 
 #define COMM_HANDLE(plan) ((const struct plan_handle *)(const void *)(plan))

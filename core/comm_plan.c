@@ -224,6 +224,7 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
         return result;
     }
     spec_options(p, handle->options, sizeof handle->options);
+    handle->outputs = op_extents(&p->problem, handle->bytes);
     comm->last_plan_id = p->id;
     comm_plan_set(comm, p->slot, p);
     *out = p;

@@ -264,9 +264,9 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
 /* ---- launches ---- */
 
 /* For all launches:
- * The caller owns the arguments. They are this rank's, aligned to 16 bytes, and device memory under
- * MK_EXEC_CUDA. `stream` is a cudaStream_t of the communicator's GPU; NULL is the default stream,
- * and the only value on the host.
+ * The caller owns the arguments: this rank's, aligned to 16 bytes, device memory under
+ * MK_EXEC_CUDA. An output shares memory with no other argument (but see new_residual). `stream` is
+ * a cudaStream_t of the communicator's GPU; NULL is the default stream, the only one on the host.
  * A launch returns at once, allocates nothing, runs in the stream's order, and can be captured in a
  * CUDA graph. All ranks launch the same plans in the same order; if they do not, every rank fails
  * within a second, and mk_error says what two of them called. On a GPU two launches of one
@@ -278,10 +278,10 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
  * its timeout. A kernel that ends is waited for, within the timeout. The option "sms=" leaves SMs
  * free. Memory order: when the stream has passed the launch (on the host: after mk_wait), inputs
  * may be overwritten and outputs read. The launch itself orders what ranks exchange. Errors:
- * -EINVAL (a plan of another operator; an argument that is NULL or misaligned) and -EBUSY (64 other
- * streams have unfinished launches; call mk_wait): nothing was launched here, and the launch of the
- * other ranks ends by its timeout. -EIO: the job has failed, or CUDA refused the launch. mk_wait
- * reports what fails later. */
+ * -EINVAL (a plan of another operator; an argument that is NULL, misaligned or shares an output's
+ * memory) and -EBUSY (64 other streams have unfinished launches; call mk_wait): nothing was launched
+ * here, and the launch of the other ranks ends by its timeout. -EIO: the job has failed, or CUDA
+ * refused the launch. mk_wait reports what fails later. */
 
 /* C = gather(A) * B, spec.shape {M, N, K}: A [M/W, K], B [K, N], C [M, N], bf16, where W is the
  * number of ranks. Sums are fp32. Of a plan with "dtype=fp8" A and B are e4m3, B is [N, K]
@@ -305,11 +305,11 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
  * C's shape, and C = bf16(sum) + residual. With "epilogue=residual+rmsnorm" it takes three more,
  * residual, norm_weight [N] and new_residual, bf16 and of C's shape: new_residual is that sum, and
  * C = new_residual * norm_weight / sqrt(mean(new_residual^2 of a row) + eps), in fp32, rounded
- * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. residual may be new_residual. With
+ * once. "eps=1e-5": above 0 and 1 at most; the default is 1e-6. new_residual may be residual. With
  * "epilogue=residual+rmsnorm+quantize" it takes four more: residual, norm_weight, normed, e4m3 and
  * of C's shape, and normed_scales [ceil(N/128), rows of C], fp32. They are, to the bit, what
  * mk_quantize makes (MK_SCALE_1X128, a pitch of C's rows) of the C that residual+rmsnorm has; C is
- * the new residual, and may be residual itself. N is a multiple of 16. */
+ * the new residual. N is a multiple of 16. */
 int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
 /* C = the sum over ranks of A * B, the same bits on every rank, spec.shape {M, N, K}: A [M, K], B

@@ -363,6 +363,72 @@ static void fp8_is_multiplied_by_its_scales(void **state)
     fp8_by_scales(1);
 }
 
+/* An output that is another argument, or begins within it, is refused with both names; of all
+ * others than the residual that a norm may update in place. */
+static void check_sharing(struct mk_comm *comm, struct mk_plan *p)
+{
+    const uint32_t count = mk_plan_arguments(p);
+    uint8_t *apart[MK_SPACES - 1];
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (most < mk_plan_argument_bytes(p, i))
+            most = mk_plan_argument_bytes(p, i);
+    most = mk_round_up(most, 64) + 64;
+    uint8_t *memory = aligned_alloc(64, count * most);
+    assert_non_null(memory);
+    memset(memory, 0, count * most);
+    for (uint32_t i = 0; i < count; i++)
+        apart[i] = memory + i * most;
+    for (uint32_t out = 0; out < count; out++)
+        for (uint32_t i = 0; mk_plan_argument_is_output(p, out) && i < count; i++)
+            for (uint32_t skip = 0; i != out && skip <= 16; skip += 16) {
+                void *arguments[MK_SPACES - 1];
+                const char *a = mk_plan_argument_name(p, out), *b = mk_plan_argument_name(p, i);
+                const int may = !skip && !strcmp(a, "new_residual") && !strcmp(b, "residual");
+                memcpy(arguments, apart, sizeof arguments);
+                arguments[out] = apart[i] + skip;
+                if (mk_plan_argument_bytes(p, i) <= skip)
+                    continue;
+                const int result = mk_launch(p, arguments, count, NULL);
+                if (result != (may ? 0 : -EINVAL))
+                    fail_msg("%s, %s is %s + %u: %d", mk_op_name(mk_plan_op(p)), a, b, skip,
+                             result);
+                if (!may && (!strstr(mk_error(comm), a) || !strstr(mk_error(comm), b) ||
+                             !strstr(mk_error(comm), "share memory")))
+                    fail_msg("%s, %s is %s: %s", mk_op_name(mk_plan_op(p)), a, b, mk_error(comm));
+                assert_int_equal(mk_wait(comm), 0);
+            }
+    free(memory);
+}
+
+/* Of every operator and every epilogue that adds an argument. */
+static void an_output_that_shares_memory_is_refused(void **state)
+{
+    static const char *const options[] = {"",
+                                          "epilogue=bias",
+                                          "epilogue=residual",
+                                          "epilogue=residual+rmsnorm",
+                                          "epilogue=residual+rmsnorm+quantize",
+                                          "tokens=launch"};
+    struct mk_comm *comm = open_alone(MK_VERSION_NUMBER);
+    uint32_t made = 0;
+    for (int op = 0; op < MK_OPS; op++)
+        for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+            struct mk_spec spec = spec_of((enum mk_op)op);
+            struct mk_plan *p;
+            spec.options = options[i];
+            if (mk_plan_create(&p, comm, &spec)) {
+                assert_true(i > 0);
+                continue;
+            }
+            made++;
+            check_sharing(comm, p);
+            assert_int_equal(mk_plan_destroy(p), 0);
+        }
+    assert_true(made >= MK_OPS + 1 + 2 * 3 + 4);
+    mk_comm_close(comm);
+}
+
 /* Each field of a spec reaches the problem that the plan is made of. */
 static void every_field_of_a_spec_counts(void **state)
 {
@@ -505,6 +571,7 @@ int main(void)
         cmocka_unit_test(zeros_are_defaults),
         cmocka_unit_test(a_spec_makes_the_plan_that_accessors_tell_of),
         cmocka_unit_test(fp8_is_multiplied_by_its_scales),
+        cmocka_unit_test(an_output_that_shares_memory_is_refused),
         cmocka_unit_test(every_field_of_a_spec_counts),
         cmocka_unit_test(a_spec_that_makes_no_sense_is_refused),
         cmocka_unit_test(options_say_the_limit_of_sms_and_the_engine),

@@ -135,7 +135,7 @@ const struct op_descriptor op_gemm_ar = {
                   {"B_scales", OP_COLUMN_SCALES, "N"},
                   {"residual", OP_RESIDUAL, "M,N"},
                   {"norm_weight", OP_NORM, "N"},
-                  {"new_residual", OP_NORMED, "M,N", .output = 1},
+                  {"new_residual", OP_NORMED, "M,N", .output = 1, .in_place = 1},
                   {"normed", OP_CODES, "M,N", .output = 1},
                   {"normed_scales", OP_CODE_SCALES, "N:128,M", .output = 1}},
     .needs =

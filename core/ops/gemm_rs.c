@@ -422,7 +422,7 @@ const struct op_descriptor op_gemm_rs = {
                   {"B_scales", OP_COLUMN_SCALES, "N"},
                   {"residual", OP_RESIDUAL, "M/W,N"},
                   {"norm_weight", OP_NORM, "N"},
-                  {"new_residual", OP_NORMED, "M/W,N", .output = 1},
+                  {"new_residual", OP_NORMED, "M/W,N", .output = 1, .in_place = 1},
                   {"normed", OP_CODES, "M/W,N", .output = 1},
                   {"normed_scales", OP_CODE_SCALES, "N:128,M/W", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},

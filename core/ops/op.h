@@ -100,7 +100,8 @@ struct op_argument {
     const char *name; /* "A": in sentences */
     enum op_type type;
     const char *shape;
-    int output; /* 1: the launch writes it */
+    int output;   /* 1: the launch writes it */
+    int in_place; /* 1: it may be the residual; other outputs share memory with no argument */
 };
 
 #define OP_ARGUMENTS 12 /* of all plans of an operator; one plan has MK_SPACES - 1 at most */
