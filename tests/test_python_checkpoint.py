@@ -129,6 +129,9 @@ def refusals(comm, folder):
     refuses("other.safetensors cannot be read: No such file", mkernel.load_checkpoint, model, index)
     index.write_text("{}")
     refuses("is no index of a checkpoint", mkernel.load_checkpoint, model, index)
+    for outside in ("../model.safetensors", str(file), ".."):
+        index.write_text(json.dumps({"weight_map": {name: outside}}))
+        refuses(f"names {outside}: an index names files of its own folder", mkernel.load_checkpoint, model, index)
     torch.distributed.barrier()
     words = "Not a directory" if comm.rank == 0 else "rank 0 says why"
     refuses(words, mkernel.save_checkpoint, model, file / "in")
@@ -145,6 +148,7 @@ def refusals(comm, folder):
     torch.distributed.barrier()
     assert not list(folder.glob("*.partial"))
     alike(bits(folder), before)
+    failures(comm, folder, model, before)
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -162,6 +166,85 @@ def refusals(comm, folder):
     turned.register_buffer("turn", torch.empty(4, device="meta"), persistent=False)
     refuses("turn is a buffer on meta that no checkpoint has", mkernel.parallelize, turned)
     assert turned.layers[0].mlp.up_proj.weight.shape == (INNER, H)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: what would follow on rank 0 does not happen."""
+
+
+def failures(comm, folder, model, before):
+    """Whatever rank 0 raises, all ranks raise, and what was there stays; and whenever it is killed, a reader finds one whole checkpoint, old or new."""
+    from mkernel import _safetensors
+
+    def wrong(*_, **__):
+        raise ValueError("a generation config that makes no sense")
+
+    real, finish, abandon = _safetensors.os.replace, _safetensors.Writer.finish, _safetensors.Writer.abandon
+    after = mkernel.full_state_dict(model)
+    for at in ("write", "finish", "__init__"):
+        whole = getattr(_safetensors.Writer, at)
+        setattr(_safetensors.Writer, at, wrong)
+        e = None
+        try:
+            mkernel.save_checkpoint(model, folder)
+        except ValueError as error:  # Refused is one
+            e = error
+        assert e and ("makes no sense" if comm.rank == 0 else "rank 0 says why") in str(e), e
+        setattr(_safetensors.Writer, at, whole)
+    model.config = type("Config", (), {"save_pretrained": wrong})()
+    try:
+        mkernel.save_checkpoint(model, folder, file_bytes=20_000)
+        assert False, "nothing was raised"
+    except ValueError as error:
+        assert ("makes no sense" if comm.rank == 0 else "rank 0 says why") in str(error), error
+    del model.config
+    torch.distributed.barrier()
+    alike(_safetensors.read(folder), before)
+    alike(bits(folder), before)  # and there is no other file
+    news = 0
+    for one, other in ((1 << 30, 20_000), (20_000, 1 << 30), (20_000, 20_000), (1 << 30, 1 << 30)):
+        for step in range(100):
+            count = 0
+
+            def step_of(function):
+                def counted(*arguments):
+                    nonlocal count
+                    count += 1
+                    if count > step:
+                        raise Killed
+                    return function(*arguments)
+
+                return counted
+
+            own = shared(comm)
+            for x in model.parameters():
+                x.data.mul_(0.5)
+            mkernel.save_checkpoint(model, own, file_bytes=one)
+            for x in model.parameters():
+                x.data.mul_(2)
+            if comm.rank == 0:
+                _safetensors.Writer.abandon = lambda self: None
+                remove = _safetensors.os.remove
+                _safetensors.os.replace, _safetensors.os.remove = step_of(real), step_of(remove)
+            ended = True
+            try:
+                mkernel.save_checkpoint(model, own, file_bytes=other)
+            except (Killed, mkernel.Refused):
+                ended = False
+            if comm.rank == 0:
+                _safetensors.os.replace, _safetensors.os.remove, _safetensors.Writer.abandon = real, remove, abandon
+                found = _safetensors.read(own)
+                new = all(torch.equal(x, after[name]) for name, x in found.items())
+                alike(found, after if new else before)
+                assert new or not ended
+                news += new
+            torch.distributed.barrier()
+            if comm.rank == 0:
+                shutil.rmtree(own)
+            if ended:
+                break
+        assert 0 < step < 99, step
+    assert news > 4 or comm.rank
 
 
 def full():

@@ -458,6 +458,10 @@ def in_halves(device, nodes):
     few = mkernel.moe_dispatch_fp8(records, ids[0], experts=E, hidden=H, count=numpy.array([5], numpy.int32), begin=True)
     assert few.end()[1][:, 1].sum() <= 5 * K * W
     refuses("launches of all_gather are whole; of moe_dispatch and moe_combine they may have halves", comm.begin, "all_gather", (x[0],))
+    lost = mkernel.moe_dispatch(x[0], ids[0], experts=E, begin=True)
+    del lost  # the next of its number ends it
+    again = mkernel.moe_dispatch(x[0], ids[0], experts=E, begin=True).end()
+    assert (again[1] == wanted[0][1]).all()
     mkernel.moe_dispatch(x[0], ids[0], experts=E, begin=True)  # and is never ended: nobody waits for that
     comm.close()
 
@@ -577,6 +581,75 @@ def layouts():
 @case
 def an_input_is_read_where_it_lies_or_copied():
     ranks(1, layouts)
+
+
+@scene
+def uneven():
+    """Causal zigzag of an odd number of rows a rank, where ranks hold other numbers than their arrays have, is refused on all ranks: also on one (rank 2
+    of 5 with 3 rows each) that holds as many."""
+    comm = mkernel.init(timeout_ns=MINUTE)
+    for each in (3, 37):
+        x = numpy.zeros((1, each, 2, 64), numpy.uint16)
+        held = [sum(map(len, mkernel.ring_attention_rows(each * comm.world, causal=True, rank=rank))) for rank in range(comm.world)]
+        e = refuses(f"Q has {each} rows, and of a sequence of {each * comm.world} ranks hold {held[0]} (rank 0), {held[1]} (rank 1)", mkernel.ring_attention, x, x, x, causal=True)
+        says(str(e), "give sequence= and the rows that ring_attention_shard cuts")
+        assert mkernel.ring_attention(x, x, x)[0].shape == x.shape  # without a mask, and contiguous, ranks hold what the arrays have
+        assert mkernel.ring_attention(x, x, x, causal=True, split="contiguous")[0].shape == x.shape
+    comm.close()
+
+
+@case
+def uneven_rows_of_attention_are_refused():
+    ranks(2, uneven)
+    ranks(5, uneven)
+
+
+@scene
+def arrays_of_numpy():
+    """What numpy says of an array beside shape and type counts, and in a call that a call of a plain array has made ready: byte order, whether it may be
+    written, masks; and what is pasted into options is one word, a number or a known name."""
+    comm = mkernel.init(timeout_ns=MINUTE, heap_bytes=8 << 20)
+    rng = numpy.random.default_rng(3)
+    a, b, x = bf16(rng, 16 * comm.world, 32), bf16(rng, 32, 24), bf16(rng, 8, 32)
+    ids = rng.integers(0, 4, (8, 2)).astype(numpy.int32)
+    out, residual = numpy.empty((16 * comm.world, 24), numpy.uint16), bf16(rng, 16 * comm.world, 24)
+    plain = mkernel.gemm_ar(a, b, out, deterministic=True).copy()
+    mkernel.moe_dispatch(x, ids, experts=4)
+    refuses("ids is of >i4", mkernel.moe_dispatch, x, ids.astype(">i4"), experts=4)
+    refuses("A is of >u2", mkernel.gemm_ar, a.astype(">u2"), b, out, deterministic=True)
+    refuses("A is a MaskedArray", mkernel.gemm_ar, numpy.ma.masked_array(a), b, out, deterministic=True)
+    refuses("x is of >f4", mkernel.quantize, numpy.zeros((4, 128), ">f4"), "row")
+    refuses("x is of >u2", mkernel.from_bf16, a.astype(">u2"))
+    swapped = out.astype(">u2")
+    refuses("C is [", mkernel.gemm_ar, a, b, swapped, deterministic=True)
+    out[:] = 7
+    out.flags.writeable = False
+    refuses("C is read-only, and is written in place", mkernel.gemm_ar, a, b, out, deterministic=True)
+    assert (out == 7).all()
+    a.flags.writeable = False  # an input may be
+    assert (mkernel.gemm_ar(a, b, deterministic=True) == plain).all()
+    assert (mkernel.gemm_ar(a[::-1][::-1], b[:, ::-1][:, ::-1], deterministic=True) == plain).all()
+    refuses("C and residual of mk_gemm_ar share memory", mkernel.gemm_ar, a, b, residual, residual=residual)
+    own = residual[comm.rank * 16 : comm.rank * 16 + 16].copy()
+    refuses("C and residual of mk_gemm_rs share memory", mkernel.gemm_rs, a, b, own, residual=own)
+    c, weight, wanted = numpy.empty_like(residual), bf16(rng, 24), residual.copy()
+    normed = mkernel.gemm_ar(a, b, residual=residual, norm_weight=weight, deterministic=True)
+    mkernel.gemm_ar(a, b, (c, residual), residual=residual, norm_weight=weight, deterministic=True)  # a norm's residual is updated in place
+    assert (c == normed[0]).all() and (residual == normed[1]).all() and (residual != wanted).any()
+    refuses("activation='silu pace=3': it is 'silu' or 'gelu_tanh'", mkernel.ag_gemm, a, b, activation="silu pace=3")
+    refuses("eps='1e-6 pace=3': it is a number", mkernel.gemm_ar, a, b, residual=wanted, norm_weight=weight, eps="1e-6 pace=3")
+    refuses("experts=4.5: it is a whole number", mkernel.moe_dispatch, x, ids, experts=4.5)
+    refuses("capacity='9 pace=3': it is a whole number", mkernel.moe_dispatch, x, ids, experts=4, capacity="9 pace=3")
+    refuses("a sequence of 18446744073709551690", mkernel.ring_attention, *[numpy.zeros((1, 37, 2, 64), numpy.uint16)] * 3, sequence=2**64 + 74)
+    refuses("has a 0 in it", mkernel.ag_gemm, a[:16], b, options="tile=32,32\0pace=3")
+    refuses("less than 2^63 bytes", mkernel.empty, (1 << 62, 16))
+    refuses("dimensions are whole numbers", mkernel.empty, (8, 2.5))
+    comm.close()
+
+
+@case
+def an_array_is_taken_as_numpy_has_it_or_refused():
+    ranks(2, arrays_of_numpy)
 
 
 @scene
@@ -1029,6 +1102,9 @@ def a_file_of_results_is_read_as_a_frame():
         run([command, "sweep", "--vary", "op=ag_gemm:gemm_rs;exec=host;shape=64,64,64;iters=5", "--repeats", "2", "--out", path])
         samples, jobs = mkernel.frame(path), mkernel.frame(path, "jobs")
         assert sorted(set(jobs["op"])) == ["ag_gemm", "gemm_rs"] and len(jobs["op"]) == 4
+        refuses("has no jobs; DROP", mkernel.frame, path, "jobs; DROP")
+        refuses("has no \"; it has", mkernel.frame, path, '"')
+        assert list(mkernel.frame(path, " ")) == list(samples)
         assert set(jobs["verdict"]) == {"right"} and min(samples["ms"]) > 0 and len(samples["ms"]) >= 20
 
 

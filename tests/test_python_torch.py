@@ -167,6 +167,10 @@ def operators(nodes):
     moved, counts = mkernel.moe_dispatch(x, ids, experts=E)
     assert torch.equal(counts, rows) and moved.shape == (c.shape[0], 64)
     assert torch.equal(mkernel.moe_combine(moved, ids, torch.full((T, K), 1 / K), experts=E), x)
+    wide, none = ids.clone(), ids.clone()  # whole numbers of 64 bits of which 32 would be an expert
+    for i, number in enumerate((-(2**63), 2**32, 2**62 + 1, 3 - 2**40)):
+        wide[i::8, i % K], none[i::8, i % K] = number, -1
+    assert all(torch.equal(*both) for both in zip(mkernel.moe_dispatch(x, wide, experts=E)[1:], mkernel.moe_dispatch(x, none, experts=E)[1:]))
     begun = mkernel.moe_dispatch(x, ids.to(torch.int64), experts=E, begin=True)
     meanwhile = mkernel.gemm_ar(a, b, deterministic=True)
     halves = begun.end()
@@ -498,7 +502,7 @@ def refusals():
     refuses("the function for FP8 is ag_gemm_fp8", mkernel.ag_gemm, a, b, options="dtype=fp8")
     refuses("B must lie [N, K] in memory, as w.t() of a contiguous w does: b.mT.contiguous().mT", mkernel.ag_gemm_fp8, codes, weight, *scales)
     refuses("B is [64, 48] and bias [40]", mkernel.ag_gemm, a, b, bias=bf16(40))
-    refuses("'gelu' is none of bias, silu, gelu_tanh", mkernel.ag_gemm, a, b, activation="gelu")
+    refuses("activation='gelu': it is 'silu' or 'gelu_tanh'", mkernel.ag_gemm, a, b, activation="gelu")
     refuses("gated says what an activation is multiplied by", mkernel.ag_gemm, a, b, gated=True)
     refuses("N is 40, and should be a multiple of 16", mkernel.ag_gemm, a, b[:, :40].contiguous(), activation="silu", gated=True)
     refuses("that is an argument, of ag_gemm(..., gated=True)", mkernel.ag_gemm, a, b, options="epilogue=silu+gated")

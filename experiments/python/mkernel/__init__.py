@@ -103,8 +103,10 @@ def save_checkpoint(model, path, *, file_bytes=5 << 30):
     """Writes the whole tensors of a parallelised model as safetensors to the folder `path`, for `transformers`, too. Collective: rank 0 writes.
 
     file_bytes: the most a file has, where a tensor has no more; of several files there is an index. Names are those of the checkpoint that was
-        loaded, else the state dict's. A model of `transformers` has its config.json written, too. What the folder had is whole until all is written.
-    No rank holds more than its part and pieces of 64 MiB; rank 0 has the tensors of one file on the CPU besides. Raises Refused, on all ranks, where rank 0 cannot write.
+        loaded, else the state dict's. A model of `transformers` has its config.json written, too. Whenever the program ends, the folder has the old
+        checkpoint or the new one, whole: files of an index have new names, and the old ones go last.
+    No rank holds more than its part and pieces of 64 MiB; rank 0 has the tensors of one file on the CPU besides. Raises on all ranks where rank 0 cannot write: there what went wrong, elsewhere
+    Refused.
     """
     from . import _checkpoint
 

@@ -173,37 +173,35 @@ def save(model, path, file_bytes):
     if of.empty:
         raise Refused("the model was parallelised on meta, and its weights have not been loaded: there is nothing to save")
     tensors = {run.key: (run.shape, part.held.dtype) for part in parts for run in of.runs.get(part.name, part.runs())}
-    writer, failure = None, ""
-    if of.comm.rank == 0:
+    writer, failure = None, None
+
+    def attempt(step, *arguments):
+        """On rank 0. What it raises waits until all ranks know: before that the others gather, and need this rank."""
+        nonlocal writer, failure
         try:
-            writer = _safetensors.Writer(path, tensors, file_bytes)
-        except OSError as e:
-            failure = f"{path} cannot be written: {e.strerror}"
+            return step(*arguments)
+        except BaseException as e:
+            failure = e
+            if writer:
+                writer.abandon()
+            writer = None
+
+    if of.comm.rank == 0:
+        writer = attempt(_safetensors.Writer, path, tensors, file_bytes)
     for part in parts:
         if of.comm.rank and not (part.by_rows or part.by_columns):
             continue
         runs = of.runs.get(part.name, part.runs())
         for first, rows in part.pieces():
-            if writer is None:
-                continue  # but the others gather what this rank has
-            try:
-                _write(writer, runs, first, rows)
-            except OSError as e:
-                failure = f"{path} cannot be written: {e.strerror}"
-                writer.abandon()
-                writer = None
+            if writer:
+                attempt(_write, writer, runs, first, rows)
     if writer:
-        try:
-            writer.finish()
-            config = getattr(model, "config", None)
-            if hasattr(config, "save_pretrained"):
-                config.save_pretrained(path)
-        except OSError as e:
-            writer.abandon()
-            failure = f"{path} cannot be written: {e.strerror}"
-    said = torch.full((1, 8), float(bool(failure)), dtype=torch.bfloat16, device=of.comm._place)
+        attempt(writer.finish, getattr(model, "config", None))
+    said = torch.full((1, 8), float(failure is not None), dtype=torch.bfloat16, device=of.comm._place)
     if operators.all_gather(said, comm=of.comm).any():
-        raise Refused(failure or f"{path} cannot be written: rank 0 says why")
+        if isinstance(failure, OSError):
+            raise Refused(f"{path} cannot be written: {failure.strerror or failure}") from None
+        raise failure or Refused(f"{path} cannot be written: rank 0 says why")
 
 
 def _write(writer, runs, first, rows) -> None:

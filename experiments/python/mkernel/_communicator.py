@@ -5,6 +5,8 @@ import atexit
 import contextlib
 import ctypes
 import errno
+import math
+import operator
 import os
 import re
 import sys
@@ -135,6 +137,8 @@ class Communicator:
                 if not plan._captured and arrays.is_capturing():
                     plan._captured = True
             if _function is not None:
+                if plan._begun is not None and plan._begun[0]() is None:  # nobody can end it any more
+                    self._end(plan, plan._begun[2])
                 return _function(plan, arguments, ready.count, stream, inputs, outputs)
             result = library.mk_launch(plan._address, arguments, ready.count, stream)
             if not result and self._host:
@@ -151,14 +155,15 @@ class Communicator:
 
     def _begin(self, plan, arguments, count, stream, inputs, outputs, alone):
         self._raise(library.mk_launch_begin(plan._address, arguments, count, stream))
-        plan._begun = True
-        return Begun(plan, inputs, outputs, alone)
+        begun = Begun(plan, inputs, outputs, alone)
+        plan._begun = weakref.ref(begun), inputs, outputs
+        return begun
 
     def _end(self, plan, outputs):
         with self._lock:
             self._check()
             self._raise(library.mk_launch_end(plan._address, None if self._host else self._order_streams()))
-            plan._begun = False
+            plan._begun = None
             if self._host:
                 self._raise(library.mk_wait(self._address))
             self._arrays.wrote(outputs)
@@ -216,23 +221,38 @@ class Communicator:
             if formula.startswith("rows,") and x.shape[0] != rows:
                 raise Refused(f"{of.name}: {name} is {list(x.shape)}, and of these ids and experts it has {rows} rows")
         outputs = tuple((tuple(rows if n is None else n for n in shape), word) for shape, word in problem.outputs)
+        held = [(name, tuple(x.shape), x.nbytes) for (name, _, _), x in zip(of.inputs, inputs)]
+        held += [(name, shape, math.prod(shape) * _shapes.BYTES[word]) for name, (shape, word) in zip(of.outputs, outputs)]
+        for i, at in enumerate(of.order or range(len(held))):
+            (name, shape, has), wanted = held[at], library.mk_plan_argument_bytes(plan._address, i)
+            if has != wanted:
+                raise Refused(f"{of.name}: {name} is {list(shape)}, {has} bytes, and on rank {self.rank} the plan reads or writes {wanted}")
         return Ready(plan, arguments, len(arguments), outputs, swap, direct, expert_map)
 
     def _of_any_length(self, of, problem, causal, options):
         """The problem with the sequence that "sequence=S" among the options says, of which this rank holds as many rows as its arrays have; and
-        the other options, which are the plan's."""
-        words = options.split()
-        said = [int(word[9:]) for word in words if word.startswith("sequence=")]
-        if not said or not of.causal:
+        the other options, which are the plan's. Without it every rank holds as many rows as this one."""
+        if not of.causal:
             return problem, options
-        at = of.letters.index("S")
-        rows = problem.shape[at] // self.world
+        words = options.split()
+        said = [word[9:] for word in words if word.startswith("sequence=")]
+        at, name = of.letters.index("S"), of.inputs[0][0]
+        sequence, rows = problem.shape[at], problem.shape[at] // self.world
+        if said:
+            if not said[0].isdecimal() or not 0 < int(said[0]) < 1 << 32:
+                raise Refused(f"{of.name}: a sequence of {said[0]}: it is a number from 1 on")
+            sequence = int(said[0])
         begin, count = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 2)()
-        library.mk_ring_attention_rows(max(said[0], 0), self.world, self.rank, causal, "split=contiguous" in words, begin, count)
-        if said[0] < 1 or sum(count) != rows:
-            raise Refused(f"{of.name}: {of.inputs[0][0]} has {rows} rows, and of a sequence of {said[0]} rank {self.rank} of {self.world} "
-                          f"holds {sum(count)}")
-        shape = (*problem.shape[:at], said[0], *problem.shape[at + 1 :])
+        held = [library.mk_ring_attention_rows(sequence, self.world, rank, causal, "split=contiguous" in words, begin, count) and sum(count)
+                for rank in range(self.world)]
+        if said and held[self.rank] != rows:
+            raise Refused(f"{of.name}: {name} has {rows} rows, and of a sequence of {sequence} rank {self.rank} of {self.world} "
+                          f"holds {held[self.rank]}")
+        if not said and any(n != rows for n in held):  # on all ranks alike, also on one that holds so many
+            raise Refused(f"{of.name}: {name} has {rows} rows, and of a sequence of {sequence} ranks hold "
+                          + ", ".join(f"{n} (rank {rank})" for rank, n in enumerate(held[:16])) + ", ..." * (len(held) > 16)
+                          + ": give sequence= and the rows that ring_attention_shard cuts, or an even number of rows")
+        shape = (*problem.shape[:at], sequence, *problem.shape[at + 1 :])
         return problem._replace(shape=shape), " ".join(word for word in words if not word.startswith("sequence="))
 
     def _readable(self, x, swapped):
@@ -260,6 +280,8 @@ class Communicator:
                 raise Refused(f"{of.name}: {name} is written in place: it must be contiguous and on {self.device}")
             if arrays.unreadable(x):
                 raise Refused(f"{of.name}: {name} {arrays.unreadable(x)}")
+            if not arrays.is_writeable(x):
+                raise Refused(f"{of.name}: {name} is read-only, and is written in place")
 
     def _place_experts(self, plan, to):
         """From the next launch on the plan's tokens go by this map. What was made ready with the one before is made again where it comes back."""
@@ -351,12 +373,13 @@ class Communicator:
         memory is the communicator's: it is given back when that closes, not when the array goes. The array keeps
         the communicator open.
         """
-        shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
-        if any(n < 1 for n in shape):
-            raise Refused(f"empty: {list(shape)}: each dimension is 1 at least")
-        count = self._arrays.item_bytes(dtype)
-        for n in shape:
-            count *= n
+        try:
+            shape = tuple(operator.index(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
+        except TypeError:
+            raise Refused(f"empty: {shape!r}: dimensions are whole numbers") from None
+        count = self._arrays.item_bytes(dtype) * math.prod(shape)
+        if any(n < 1 for n in shape) or count >= 1 << 63:
+            raise Refused(f"empty: {list(shape)}: each dimension is 1 at least, and all are less than 2^63 bytes")
         offset = ctypes.c_uint64()
         with self._lock:
             self._check()
@@ -451,6 +474,8 @@ def _begin_number(options: str):
     """The number that "begin=N" among the options says, or None, and the other options, which are the plan's."""
     words = options.split()
     said = [word for word in words if word.startswith("begin=")]
+    if said and not said[-1][6:].isdecimal():
+        raise Refused(f"{said[-1]}: it is a number, as in begin=1")
     return (int(said[-1][6:]) if said else None), " ".join(word for word in words if word not in said)
 
 

@@ -18,7 +18,7 @@ def frame(path, query: str = ""):
         launch; "launches" of a trace.
     The file is only read. docs/EXPERIMENTS.md and docs/TRACE.md have the tables.
     """
-    path = os.fspath(path)
+    path, query = os.fspath(path), query.strip()
     if not os.path.exists(path):
         raise Refused(f"there is no file {path}")
     db = sqlite3.connect(f"file:{os.path.abspath(path).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}"
@@ -31,7 +31,7 @@ def frame(path, query: str = ""):
         if query.split(None, 1)[0].lower() not in ("select", "with"):
             if query not in names:
                 raise Refused(f"{path} has no {query}; it has {', '.join(sorted(names))}")
-            query = f'SELECT * FROM "{query}"'
+            query = 'SELECT * FROM "' + query.replace('"', '""') + '"'
         cursor = db.execute(query)
         columns = [column[0] for column in cursor.description]
         rows = cursor.fetchall()

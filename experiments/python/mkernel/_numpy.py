@@ -8,6 +8,7 @@ import sys
 import numpy
 
 from . import _quantize
+from ._library import Refused
 
 NAME = "numpy"
 _TYPES = {"bf16": ("uint16", "bfloat16"), "fp16": ("float16",), "fp32": ("float32",), "uint32": ("uint32", "int32"), "e4m3": ("uint8", "float8_e4m3fn"),
@@ -15,11 +16,12 @@ _TYPES = {"bf16": ("uint16", "bfloat16"), "fp16": ("float16",), "fp32": ("float3
 
 
 def is_array(x) -> bool:
-    return isinstance(x, numpy.ndarray)
+    return isinstance(x, numpy.ndarray) and not isinstance(x, numpy.ma.MaskedArray)
 
 
 def type_is(x, word: str) -> bool:
-    return x.dtype.name in _TYPES[word]
+    """In the machine's byte order."""
+    return x.dtype.name in _TYPES[word] and x.dtype.isnative
 
 
 def types_of(word: str) -> str:
@@ -28,6 +30,10 @@ def types_of(word: str) -> str:
 
 def is_contiguous(x) -> bool:
     return x.flags.c_contiguous
+
+
+def is_writeable(x) -> bool:
+    return x.flags.writeable
 
 
 def contiguous(x):
@@ -41,7 +47,7 @@ def pointers(inputs, outputs) -> list:
 
 def key(inputs, *flags) -> tuple:
     """What decides how a launch takes these inputs."""
-    return (*flags, *[(x.shape, x.strides, x.dtype.num) for x in inputs])
+    return (*flags, *[(type(x), x.shape, x.strides, x.dtype.num, x.dtype.isnative, x.flags.writeable) for x in inputs])
 
 
 def unreadable(x) -> str:
@@ -128,4 +134,7 @@ def to_bf16(x) -> numpy.ndarray:
 
 def from_bf16(x) -> numpy.ndarray:
     """The numbers whose bfloat16 bits are in `x` (uint16), as float32, of x's shape."""
+    x = numpy.asarray(x)
+    if not type_is(x, "bf16"):
+        raise Refused(f"from_bf16: x is of {x.dtype}, and should be of {types_of('bf16')}")
     return (numpy.ascontiguousarray(x).view(numpy.uint16).astype(numpy.uint32) << 16).view(numpy.float32)

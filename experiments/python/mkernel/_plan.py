@@ -16,7 +16,7 @@ class Plan:
         self.shape: tuple = shape  # numbers of the global problem, in the order of `mkernel run --shape`
         self._used = 0  # when it was last launched, as its communicator counts
         self._captured = False  # a CUDA graph may have a launch of it
-        self._begun = False  # a launch of it has begun and not ended
+        self._begun = None  # of a launch that has begun and not ended: a weak reference to its Begun, and its arrays
         self._map = None  # the ExpertMap that was told last
 
     def _ask(self, function, *more):
@@ -68,7 +68,8 @@ class Plan:
 
 
 class Begun:
-    """A launch whose first half is on the stream: what is sent is under way, and no SM is held. `end` launches the second half."""
+    """A launch whose first half is on the stream: what is sent is under way, and no SM is held. `end` launches the second half. Where the program has lost
+    one without `end`, the next `begin` of its number ends it first."""
 
     def __init__(self, plan, inputs, outputs, alone: bool):
         self._plan, self._inputs, self._outputs, self._alone = plan, inputs, outputs, alone

@@ -14,6 +14,9 @@ from typing import NamedTuple, Optional
 from ._library import Refused, library
 
 
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "uint32": 4, "e4m3": 1, "uint8": 1}
+
+
 class Problem(NamedTuple):
     shape: tuple  # the numbers of mk_spec.shape
     outputs: tuple  # (shape, type) of each output; a dimension of None is the plan's to say

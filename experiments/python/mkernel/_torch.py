@@ -42,6 +42,11 @@ def is_contiguous(x) -> bool:
     return x.is_contiguous()
 
 
+def is_writeable(x) -> bool:
+    """PyTorch has no read-only tensors."""
+    return True
+
+
 def contiguous(x):
     return x.contiguous()
 
@@ -298,12 +303,12 @@ def _autocast(op, inputs):
 
 
 def _converted(op, inputs):
-    """As autocast has them, and whole numbers in 32 bits."""
+    """As autocast has them, and whole numbers in 32 bits: one that has more is of no expert, and no number of tokens, and stays so."""
     if torch._C._is_any_autocast_enabled():
         inputs = _autocast(op, inputs)
     for i in _INTEGERS[op]:
         if getattr(inputs[i], "dtype", None) is torch.int64:
-            inputs = (*inputs[:i], inputs[i].to(torch.int32), *inputs[i + 1 :])
+            inputs = (*inputs[:i], inputs[i].clamp(-1, 2**31 - 1).to(torch.int32), *inputs[i + 1 :])
     return inputs
 
 

@@ -26,6 +26,8 @@ from __future__ import annotations
 import ctypes
 import inspect
 import math
+import numbers
+import operator
 
 from . import _communicator, _experts, _shapes
 from ._library import Refused, library
@@ -78,6 +80,19 @@ def _written(*outputs):
     return None if outputs[0] is None and outputs[-1] is None else outputs
 
 
+def _whole(name, number) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise Refused(f"{name}={number!r}: it is a whole number") from None
+
+
+def _activated(op, options, activation):
+    if activation and activation not in ("silu", "gelu_tanh"):
+        raise Refused(f"{op}: activation={activation!r}: it is 'silu' or 'gelu_tanh'")
+    return f"{options} epilogue={activation}" if activation else options
+
+
 def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = False, deterministic=False, options: str = "", comm=None):
     """C = f(gather(A) B + bias): the rows of A of all ranks, times this rank's B.
 
@@ -91,7 +106,7 @@ def ag_gemm(a, b, out=None, *, bias=None, activation: str = "", gated: bool = Fa
     out: [M, N] bf16. Returns it. Sums are fp32.
     deterministic: "everywhere": a row of C has the same bits whatever M, the plan and W. Else it has them in every run of a plan.
     """
-    options = f"{options} epilogue={activation}" if activation else options
+    options = _activated("ag_gemm", options, activation)
     name = "ag_gemm" + "_gated" * bool(gated) + "_bias" * (bias is not None)
     return _launch(comm, name, (a, b) if bias is None else (a, b, bias), _written(out), False, deterministic, options)[0]
 
@@ -145,7 +160,7 @@ def ag_gemm_fp8(a, b, a_scales, b_scales, out=None, *, bias=None, activation: st
     bias, activation, gated: as ag_gemm has them; with scales of blocks N/2 of gated columns is a multiple of 128 on Hopper, of 32 on other GPUs.
     out: [M, N] bf16. Returns it. Sums are fp32.
     """
-    options = f"{options} epilogue={activation}" if activation else options
+    options = _activated("ag_gemm_fp8", options, activation)
     name = "ag_gemm_fp8" + "_gated" * bool(gated) + "_bias" * (bias is not None)
     inputs = (a, b, *_scales(name, a, b, a_scales, b_scales))
     return _launch(comm, name, inputs if bias is None else (*inputs, bias), _written(out), options=options)[0]
@@ -162,7 +177,9 @@ def _gemm_sum(name, inputs, out, residual, norm_weight, quantize, eps, determini
     of = (name + "_residual_rmsnorm" + "_quantize" * bool(quantize), (*inputs, residual, norm_weight))
     if quantize and out is not None:
         out = (out[2], *out[:2])
-    made = tuple(_launch(comm, *of, out, False, deterministic, f"{options} eps={eps!r}"))
+    if not isinstance(eps, numbers.Real):
+        raise Refused(f"{name}: eps={eps!r}: it is a number")
+    made = tuple(_launch(comm, *of, out, False, deterministic, f"{options} eps={float(eps)!r}"))
     return (*made[1:], made[0]) if quantize else made
 
 
@@ -224,7 +241,10 @@ def ring_attention_rows(sequence: int, *, causal: bool = False, split: str = "zi
         comm = _communicator.default() if comm is None else comm
         rank, world = comm.rank if rank is None else rank, comm.world if world is None else world
     begin, count = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 2)()
-    runs = library.mk_ring_attention_rows(sequence, world, rank, causal, _contiguous(split), begin, count) if rank >= 0 else -1
+    sequence, rank, world = _whole("sequence", sequence), _whole("rank", rank), _whole("world", world)
+    if not (0 <= sequence < 1 << 63 and world < 1 << 32):
+        raise Refused(f"ring_attention_rows: a sequence of {sequence} over {world} ranks")
+    runs = library.mk_ring_attention_rows(sequence, world, rank, causal, _contiguous(split), begin, count) if 0 <= rank < world else -1
     if runs < 0:
         raise Refused(f"ring_attention_rows: rank {rank} of {world} ranks")
     return tuple(range(begin[i], begin[i] + count[i]) for i in range(runs))
@@ -253,7 +273,8 @@ def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", sequ
     causal: a row sees no later rows. The rows of rank r are block r of 2 W, then block 2 W - 1 - r.
     split: "contiguous": under a mask, too, the rows of rank r are block r of W; the last rank has the most to do.
         ring_attention_rows says which rows a rank has, and ring_attention_shard cuts them from a whole tensor.
-    sequence: S, where the ranks do not divide it: a rank's rows are then those that ring_attention_rows says, perhaps none.
+    sequence: S, where ranks do not hold equal numbers of rows: a rank's rows are then those that ring_attention_rows says, perhaps none.
+        Of causal zigzag that is also where S/W is odd.
     out: [B, S/W, H, D] bf16. lse: [B, H, S/W] fp32, natural logarithm of the softmax's sums. Both or neither.
     deterministic: "everywhere": a row has the same bits whatever the ranks, the split, the plan and, under a mask, the places behind it;
         a rank's runs of rows are multiples of 128. Else it has them in every run of a plan.
@@ -262,12 +283,12 @@ def ring_attention(q, k, v, *, causal: bool = False, split: str = "zigzag", sequ
     if _contiguous(split):
         options = f"split=contiguous {options}".strip()
     if sequence is not None:
-        options = f"sequence={int(sequence)} {options}".strip()
+        options = f"sequence={_whole('sequence', sequence)} {options}".strip()
     return tuple(_launch(comm, "ring_attention", (q, k, v), _written(out, lse), causal, deterministic, options))
 
 
 def _roomy(options, capacity, expert_map):
-    return " ".join(filter(None, (options, f"capacity={int(capacity)}" if capacity else "", _experts.words(expert_map))))
+    return " ".join(filter(None, (options, f"capacity={_whole('capacity', capacity)}" if capacity else "", _experts.words(expert_map))))
 
 
 def balance_experts(loads, experts: int, *, copies=None, ranks=None, nodes=None, comm=None) -> _experts.ExpertMap:
@@ -281,7 +302,7 @@ def balance_experts(loads, experts: int, *, copies=None, ranks=None, nodes=None,
     if ranks is None:
         of = _communicator.default() if comm is None else comm
         ranks, nodes = of.world, of.nodes if nodes is None else nodes
-    return _experts.balance(loads, int(experts), 1 if nodes is None else int(nodes), int(ranks), copies)
+    return _experts.balance(loads, _whole('experts', experts), 1 if nodes is None else _whole('nodes', nodes), _whole('ranks', ranks), copies)
 
 
 def _begin(comm, op, inputs, outputs, number, options, alone=False):
@@ -343,13 +364,13 @@ def moe_dispatch(x, ids, *, experts: int, out=None, counts=None, count=None, cap
            changed before. Launches of different numbers can be under way at once, and other operators between. Has no gradient, and is not compiled.
     Returns (out, counts), the same bits on every run.
     """
-    return _whole_or_begun(comm, "moe_dispatch", (x, ids), count, _written(out, counts), begin, f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip())
+    return _whole_or_begun(comm, "moe_dispatch", (x, ids), count, _written(out, counts), begin, f"experts={_whole('experts', experts)} {_roomy(options, capacity, expert_map)}".strip())
 
 
 def _whole_or_begun(comm, op, inputs, count, outputs, begin, options, alone=False):
     op, inputs = _counted(op, inputs, count)
     if begin:
-        return _begin(comm, op, inputs, outputs, int(begin), options, alone)
+        return _begin(comm, op, inputs, outputs, _whole('begin', begin), options, alone)
     made = _launch(comm, op, inputs, outputs, options=options)
     return made[0] if alone else tuple(made)
 
@@ -358,7 +379,7 @@ def moe_dispatch_fp8(x, ids, *, experts: int, hidden: int, out=None, counts=None
     """moe_dispatch of FP8: x is [T, record] uint8, tokens of `hidden` elements with their scales, mkernel.quantize(tokens, "records"); hidden is a
     multiple of 16. out: [room, record] uint8; a row is a record."""
     return _whole_or_begun(comm, "moe_dispatch_fp8", (x, ids), count, _written(out, counts), begin,
-                           f"experts={int(experts)} hidden={int(hidden)} {_roomy(options, capacity, expert_map)}".strip())
+                           f"experts={_whole('experts', experts)} hidden={_whole('hidden', hidden)} {_roomy(options, capacity, expert_map)}".strip())
 
 
 def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capacity: int = 0, expert_map=None, begin: int = 0, options: str = "", comm=None):
@@ -371,7 +392,7 @@ def moe_combine(rows, ids, weights, out=None, *, experts: int, count=None, capac
     count: as dispatch had it: rows of out behind it are not written.
     begin: as in moe_dispatch; end() returns out. The first half sends, and waits for the other ranks to have begun theirs.
     """
-    return _whole_or_begun(comm, "moe_combine", (rows, ids, weights), count, _written(out), begin, f"experts={int(experts)} {_roomy(options, capacity, expert_map)}".strip(), alone=True)
+    return _whole_or_begun(comm, "moe_combine", (rows, ids, weights), count, _written(out), begin, f"experts={_whole('experts', experts)} {_roomy(options, capacity, expert_map)}".strip(), alone=True)
 
 
 def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic=False, count=None, capacity: int = 0, expert_map=None, options: str = "", comm=None):
