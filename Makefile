@@ -304,11 +304,15 @@ $(BUILD)/tests/%.sh: tests/%.sh
 
 # ---- what a person runs ----
 
+# Where there is an nvcc and no GPU the kernels, 11 minutes of CPU time, are of no use to the demo, and in one folder its build and
+# plain make's would throw each other's objects away.
+DEMO_BUILD = $(if $(and $(HAVE_CUDA),$(if $(HAVE_GPU),,yes),$(if $(wildcard $(BUILD)/mkernel),,yes)),$(BUILD)/demo,$(BUILD))
+
 demo: ## install what is missing, build, run two operators on 2 nodes (on a GPU, where there is one), show overlap and timeline
 	@sh experiments/setup.sh demo
-	@$(if $(HAVE_CUDA),$(if $(HAVE_GPU),,echo "demo: no GPU here, so this build is without CUDA; plain make builds the kernels"))
-	@$(MAKE) --no-print-directory -j$$(nproc) $(if $(HAVE_GPU),,CUDA_HOME= NVCC=) all
-	@sh experiments/demo.sh $(BUILD)
+	@$(if $(filter-out $(BUILD),$(DEMO_BUILD)),echo "demo: no GPU here, so this build, in $(DEMO_BUILD), is without CUDA; plain make builds the kernels")
+	@$(MAKE) --no-print-directory -j$$(nproc) $(if $(filter-out $(BUILD),$(DEMO_BUILD)),BUILD=$(DEMO_BUILD) CUDA_HOME= NVCC=) all
+	@sh experiments/demo.sh $(DEMO_BUILD)
 
 test: ## install what is missing, build, run every test that can run on this machine
 	@sh experiments/setup.sh test $(BUILD)
@@ -394,6 +398,8 @@ install-built: # what is built, as it is: nothing is built anew, also where this
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/mkernel
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(BUILD)/mkernel.1
 	install -D -m 644 experiments/shell/mkernel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/mkernel
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/mkernel/baselines experiments/baselines/*.py
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/mkernel/experiments docs/experiments/*.yaml
 	install -D -m 644 -t $(DESTDIR)$(LIBDIR) $(BUILD)/libmkernel.so.$(VERSION) $(wildcard $(BUILD)/libsoftnic.so)
 	ln -sf libmkernel.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libmkernel.so
@@ -409,6 +415,7 @@ wheel: $(WHEEL) ## the Python package as a wheel: pip install build/mkernel-*.wh
 
 uninstall: ## remove what install laid down (the same PREFIX, DESTDIR, LIBDIR, INCLUDEDIR)
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	rm -rf $(DESTDIR)$(PREFIX)/share/mkernel
 	-rmdir $(DESTDIR)$(INCLUDEDIR)/mkernel/ops $(DESTDIR)$(INCLUDEDIR)/mkernel
 
 clean: ## remove build/

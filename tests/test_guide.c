@@ -153,7 +153,8 @@ static void install_lays_down_what_uninstall_removes(void **state)
 {
     needs("make");
     make("install-built", "DESTDIR=\"$P/stage\" PREFIX=/opt/mkernel");
-    sh(0, "cd \"$P/stage\" && find . -type f -o -type l | grep -v libsoftnic | LC_ALL=C sort");
+    sh(0, "cd \"$P/stage\" && find . -type f -o -type l | grep -v -e libsoftnic -e share/mkernel/ "
+          "| LC_ALL=C sort");
     char wanted[1024];
     snprintf(wanted, sizeof wanted, "%s",
              "./opt/mkernel/bin/mkernel\n"
@@ -173,10 +174,24 @@ static void install_lays_down_what_uninstall_removes(void **state)
     assert_int_equal(strncmp(said, "mkernel 0.1.0\ncommit    ", 24), 0);
     says("\nbuilt by  ");
     says("\nlibraries SQLite ");
+    /* what `--vs torch` runs, and the sweeps that the documents name */
+    sh(0, "ls experiments/baselines/*.py docs/experiments/*.yaml | sed 's,.*/,,' | LC_ALL=C sort "
+          ">\"$P/wanted\"; cd \"$P/stage/opt/mkernel/share/mkernel\" && find . -type f | sed "
+          "'s,.*/,,' | LC_ALL=C sort | diff \"$P/wanted\" - 2>&1");
+    sh(0, "cd \"$P/stage/opt/mkernel\" && bin/mkernel sweep share/mkernel/experiments/chunks.yaml "
+          "--list >\"$P/wanted\" && [ -s \"$P/wanted\" ]");
     make("uninstall", "DESTDIR=\"$P/stage\" PREFIX=/opt/mkernel");
     sh(0, "cd \"$P/stage\" && find . -type f -o -type l -o -name mkernel -type d ! -path "
           "./opt/mkernel");
     assert_string_equal(said, "");
+}
+
+/* `make demo` goes on to ask the compiler where there is no package manager that it knows. */
+static void without_apt_nothing_is_installed_and_the_build_decides(void **state)
+{
+    sh(0, "mkdir \"$P/few\" && for p in sh uname grep find head sed; do ln -s \"$(command -v $p)\" "
+          "\"$P/few/$p\"; done; PATH=\"$P/few\" sh experiments/setup.sh demo 2>&1");
+    says("setup: this machine has no apt-get: nothing is installed");
 }
 
 static void one_rank_multiplies(void **state)
@@ -249,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_guide_shows_the_first_example),
         cmocka_unit_test(install_lays_down_what_uninstall_removes),
+        cmocka_unit_test(without_apt_nothing_is_installed_and_the_build_decides),
         cmocka_unit_test(one_rank_multiplies),
         cmocka_unit_test(two_ranks_add_their_products),
         cmocka_unit_test(experts_answer_on_one_rank_and_on_two),

@@ -77,6 +77,10 @@ def contents(build: str, of: str) -> dict:
     for name in sorted(os.listdir(os.path.join(HERE, "mkernel"))):
         if name.endswith(".py") or name == "py.typed":
             files["mkernel/" + name] = read(HERE, "mkernel", name).encode()
+    for inside, folder, ending in (("baselines", "experiments/baselines", ".py"), ("experiments", "docs/experiments", ".yaml")):
+        for name in sorted(os.listdir(os.path.join(ROOT, folder))):
+            if name.endswith(ending):
+                files[f"mkernel/{inside}/{name}"] = read(ROOT, folder, name).encode()
     return files
 
 
