@@ -1,4 +1,5 @@
 #include "experiments/common/hosts.h"
+#include "experiments/common/process.h"
 #include "experiments/common/shell_word.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -142,19 +142,20 @@ static pid_t hosts_start(const char *host, char *script, const char *token, int 
     int ends[2];
     if (pipe2(ends, O_CLOEXEC))
         return -1;
-    pid_t parent = getpid(), child = fork();
-    if (child == 0) {
-        sigset_t none;
-        sigemptyset(&none);
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        setpgid(0, 0); /* Ctrl-C is the parent's to pass on */
-        if (getppid() != parent || dup2(ends[0], 0) < 0)
-            _exit(126);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        execlp("ssh", "ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, script,
-               (char *)NULL);
-        _exit(127);
-    }
+    /* a host that dies without a word is noticed within a minute */
+    char *const words[] = {"ssh",        "-T",
+                           "-o",         "BatchMode=yes",
+                           "-o",         "ConnectTimeout=10",
+                           "-o",         "ServerAliveInterval=15",
+                           (char *)host, script,
+                           NULL};
+    const struct process_how how = {.program = "ssh",
+                                    .words = words,
+                                    .in = ends[0],
+                                    .out = STDOUT_FILENO,
+                                    .err = STDERR_FILENO,
+                                    .death = SIGTERM};
+    pid_t child = process_start(&how);
     close(ends[0]);
     *input = ends[1];
     if (child > 0 && dprintf(ends[1], "%s\n", token) < 0)

@@ -74,6 +74,7 @@ pid_t process_start(const struct process_how *how)
     if (!environment)
         return -ENOMEM;
     ending_signals(&unblocked);
+    sigaddset(&unblocked, SIGCHLD);
     pid_t parent = getpid(), child = fork();
     if (child == 0)
         process_become(how, environment, &unblocked, parent);
