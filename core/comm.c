@@ -1,5 +1,6 @@
 /* The communicator: opens its parts in order, closes them in reverse, and gives every failure one
  * sentence. */
+#include "core/c_numbers.h"
 #include "core/agree.h"
 #include "core/comm_parts.h"
 #include "core/interrupt.h"
@@ -205,6 +206,7 @@ static int open_alike(struct mk_comm **out, const struct mk_config *config,
                       const struct mk_exec_ops *exec, const struct mk_net_ops *net,
                       const struct alike *alike)
 {
+    MK_C_NUMBERS;
     struct mk_comm *comm = *out = calloc(1, sizeof *comm);
     if (!comm)
         return -ENOMEM;

@@ -1,4 +1,5 @@
 /* The communicator's heap and plans: allocation, and the fields that all ranks have to agree on. */
+#include "core/c_numbers.h"
 #include "core/clock.h"
 #include "core/comm_parts.h"
 #include "core/random.h"
@@ -177,6 +178,7 @@ static void comm_plan_set(struct mk_comm *comm, uint32_t slot, struct mk_plan *p
 int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem,
                      int result)
 {
+    MK_C_NUMBERS;
     *out = NULL;
     if (comm->stage != STAGE_OPEN)
         return comm_refuse(comm, -EINVAL, "the communicator is not open");
@@ -238,6 +240,7 @@ int comm_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_p
 
 int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_spec *spec)
 {
+    MK_C_NUMBERS;
     struct mk_problem q;
     int result = spec_to_problem(&q, spec, comm->error, sizeof comm->error);
     return comm_create_plan(out, comm, &q, result);
@@ -296,6 +299,7 @@ static int comm_plan_agree_to_destroy(struct mk_comm *comm, const struct mk_plan
 
 int mk_plan_destroy(struct mk_plan *p)
 {
+    MK_C_NUMBERS;
     if (!p)
         return 0;
     struct plan_handle *handle = (struct plan_handle *)(void *)p;

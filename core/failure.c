@@ -1,3 +1,4 @@
+#include "core/c_numbers.h"
 #include "core/failure.h"
 #include "core/cta_route.h"
 #include "core/sentence.h"
@@ -74,6 +75,7 @@ void failure_overflow(struct mk_failure *f, uint32_t over, uint32_t rank, uint64
 
 void failure_sentence(const struct mk_failure *f, char *text, size_t size)
 {
+    MK_C_NUMBERS;
     if (size)
         text[0] = '\0';
     if (f->op < MK_OPS)

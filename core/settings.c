@@ -1,5 +1,6 @@
 /* The communicator and the plans from strings, for languages that do not read the public header:
  * what struct mk_config and struct mk_spec say, as "NAME=VALUE". */
+#include "core/c_numbers.h"
 #include "core/comm_parts.h"
 #include "core/launcher.h"
 #include "core/ops/op.h"
@@ -176,6 +177,7 @@ static int settings_ask_launcher(struct mk_config *c, const char *const *setting
 
 int mk_comm_open_settings(struct mk_comm **out, uint32_t version, const char *const *settings)
 {
+    MK_C_NUMBERS;
     struct mk_config c = {.version = version};
     char error[512];
     if (version / 100 != MK_VERSION_NUMBER / 100) /* whose settings may be others */
@@ -249,6 +251,7 @@ static int settings_read_plan(struct mk_spec *spec, const char *const *settings,
 
 int mk_plan_create_settings(struct mk_plan **out, struct mk_comm *comm, const char *const *settings)
 {
+    MK_C_NUMBERS;
     struct mk_problem q;
     struct mk_spec spec;
     memset(&spec, 0, sizeof spec);

@@ -1,5 +1,6 @@
 /* Between the public header and the plan: what a user asks for becomes a problem, and a plan
  * answers what a user asks about it. */
+#include "core/c_numbers.h"
 #include "core/comm_parts.h"
 #include "core/epilogue.h"
 #include "core/ops/op.h"
@@ -111,6 +112,7 @@ static void spec_say_variant(struct spec_text *t, const struct op_descriptor *op
 
 int mk_op_describe(uint32_t number, char *text, uint64_t size)
 {
+    MK_C_NUMBERS;
     const struct op_descriptor *op = op_of(number);
     const struct mk_problem plain = {.op = number};
     struct spec_text t = {text, size, 0};

@@ -1,5 +1,6 @@
 /* A trace of a stretch of a program: what the public header calls mk_trace_begin and
  * mk_trace_end. */
+#include "core/c_numbers.h"
 #include "core/comm_parts.h"
 #include "tracer/trace.h"
 
@@ -18,6 +19,7 @@ static int window_failed(struct mk_comm *comm, int result)
 
 int mk_trace_begin(struct mk_comm *comm)
 {
+    MK_C_NUMBERS;
     if (comm->stage == STAGE_OPEN && !comm->config.trace_events)
         return comm_refuse(comm, -EINVAL,
                            "a trace of a communicator that was opened without trace_events: say "
@@ -42,6 +44,7 @@ int mk_trace_begin(struct mk_comm *comm)
 
 int trace_window_end(struct mk_comm *comm, const struct trace_run *told, const char *path)
 {
+    MK_C_NUMBERS;
     char error[256] = "";
     struct trace_run run = *told;
     if (comm->stage == STAGE_OPEN && !comm->trace_state)
