@@ -130,7 +130,8 @@ $(BUILD)/tests/engines/conform_80.cu.o: NVCC_GPUS = -gencode=arch=compute_80,cod
 # Code that a driver unpacks when a kernel is loaded: a fifth of what nvcc makes else. (--compress-mode=size: a seventh, for a tenth of
 # the whole build's CPU time.) CUDA 12's nvcc makes it, too, but not all drivers that take CUDA 12 can read it.
 NVCC_SMALL := $(if $(filter-out 12,$(NVCC_MAJOR)),--compress-mode=balance -Xfatbin=-compress-all)
-NVCCFLAGS  = -std=c++17 -O3 -lineinfo -I. $(NVCC_GPUS) $(NVCC_SMALL) -Xptxas=--warn-on-spills -Werror all-warnings \
+NVCC_MEASURED := $(filter 13,$(NVCC_MAJOR))
+NVCCFLAGS  = -std=c++17 -O3 -lineinfo -I. $(NVCC_GPUS) $(NVCC_SMALL) -Xptxas=--warn-on-spills $(NVCC_MEASURED:%=-Werror all-warnings) \
              -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -DMK_HAVE_CUDA
 endif
 # The kernels once more, for the emulated Hopper (docs/EMULATION.md): by the C++ compiler against sim/hopper/include, which stands
@@ -189,13 +190,15 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(call say,CC  ,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
-# Spills are no error of ptxas's: its options stand beside the PTX, and a driver that compiles that for another GPU would fail there.
+# Spills are no error of ptxas's: its options stand beside the PTX, and a driver that compiles that for another GPU would fail there. They end
+# the build where the compiler is the one that figures were measured with; others are slower where they spill, and right.
 $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@ >$@.said 2>&1; status=$$?; cat $@.said >&2; \
-	if grep -q 'Registers are spilled' $@.said; then echo "$<: ptxas spills registers, which no kernel here does" >&2; status=1; fi; \
-	if grep -q 'C75[0-9][0-9].*serialized' $@.said; then echo "$<: ptxas serialises products, which is slow (docs/DESIGN.md, C7515)" >&2; status=1; fi; \
+	slow() { echo "$<: $$1 ($(if $(NVCC_MEASURED),an error,slower than measured: no error) with CUDA $(NVCC_MAJOR))" >&2; $(if $(NVCC_MEASURED),status=1,:); }; \
+	if grep -q 'Registers are spilled' $@.said; then slow "ptxas spills registers, which no kernel here does"; fi; \
+	if grep -q 'C75[0-9][0-9].*serialized' $@.said; then slow "ptxas serialises products, which is slow (docs/DESIGN.md, C7515)"; fi; \
 	rm -f $@.said; [ $$status = 0 ] || rm -f $@; exit $$status
 
 $(BUILD)/emulated/%.o: %.cu $(BUILD)/flags.emulated

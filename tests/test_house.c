@@ -771,6 +771,38 @@ static int compile(const char *command, const char *source)
     return status;
 }
 
+/* A spill ends the build with the compiler that figures were measured with, and only slows what
+ * another makes: that one is played. */
+static void spills_end_the_build_of_cuda_13_alone(void **state)
+{
+    static const char script[] =
+        "d=$(mktemp -d) && mkdir $d/bin $d/include && : >$d/include/cuda_runtime.h || exit 1\n"
+        "cat >$d/bin/nvcc <<'END'\n"
+        "#!/bin/sh\n"
+        "case \"$*\" in\n"
+        "*--version*) echo \"release $PLAYED, V$PLAYED\"; exit ;;\n"
+        "*--list-gpu-code*) exit ;;\n"
+        "esac\n"
+        "[ -z \"$SPILLS\" ] || echo \"ptxas : Registers are spilled to local memory\"\n"
+        "while [ $# -gt 1 ]; do [ \"$1\" != -o ] || : >\"$2\"; shift; done\n"
+        "END\n"
+        "chmod +x $d/bin/nvcc; unset MAKEFLAGS MFLAGS MAKELEVEL; "
+        "o=$d/build/kernels/ops/all_gather.cu.o\n"
+        "for played in '12.9 x' '13.0 x' '13.0 '; do\n"
+        "PLAYED=${played% *} SPILLS=${played#* } make BUILD=$d/build CUDA_HOME=$d NVCC=$d/bin/nvcc "
+        "$o "
+        ">/dev/null 2>&1; echo $played $? $(ls $o 2>/dev/null | wc -l); rm -f $o; done; rm -rf "
+        "$d\n";
+    char said[256] = "";
+    if (!at_root())
+        skip();
+    FILE *p = popen(script, "r");
+    assert_non_null(p);
+    said[fread(said, 1, sizeof said - 1, p)] = '\0';
+    pclose(p);
+    assert_string_equal(said, "12.9 x 0 1\n13.0 x 2 0\n13.0 0 1\n");
+}
+
 static void look_at_registry(const char *path, void *context)
 {
     char command[700], line[1024];
@@ -1077,6 +1109,7 @@ int main(void)
     for (int i = 0; i < 2 && strrchr(build, '/'); i++)
         *strrchr(build, '/') = '\0';
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spills_end_the_build_of_cuda_13_alone),
         cmocka_unit_test(the_tree_is_formatted),
         cmocka_unit_test(everybody_includes_what_is_theirs),
         cmocka_unit_test(folders_include_one_way),
