@@ -60,29 +60,21 @@ static void store_names(struct insert *in)
 static void store_run_options(struct insert *in, const struct trace_plan *p)
 {
     char words[EPILOGUE_TEXT];
-    const struct {
-        const char *name, *unit;
+    for (int i = 0; i < TRACE_OPTIONS; i++) {
+        const struct trace_option *o = &trace_options[i];
         uint32_t value;
-    } options[] = {{"intra_comm_warps", "", p->split.intra_comm_warps},
-                   {"slices", "", p->slices},
-                   {"b_scales", plan_b_scales[p->b_columns != 0], p->b_columns},
-                   {"back", plan_backs[p->back_fp8 != 0], p->back_fp8},
-                   {"epilogue", epilogue_text(p->epilogue, words), p->epilogue},
-                   {"engine", p->engine < MK_ENGINES ? plan_engines[p->engine] : "", p->engine},
-                   {"pace", "ns", p->pace},
-                   {"fanout", "", p->fanout},
-                   {"shots", "", p->shots},
-                   {"split_k", "", p->split_k},
-                   {"b_transposed", "", p->b_transposed}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        memcpy(&value, (const char *)p + o->offset, sizeof value);
         char name[48];
-        if (i && !options[i].value) /* the first tells a trace from older ones, which lack it */
+        if (i && !value)
             continue;
-        snprintf(name, sizeof name, "plan %u: %s", p->id, options[i].name);
+        snprintf(name, sizeof name, "plan %u: %s", p->id, o->name);
         insert_text(in, name);
         insert_integer(in, INSERT_NULL);
-        insert_real(in, options[i].value);
-        insert_text(in, options[i].unit);
+        insert_real(in, value);
+        insert_text(in, o->offset == offsetof(struct trace_plan, epilogue)
+                            ? epilogue_text(value, words)
+                        : o->words && value < o->count ? o->words[value]
+                                                       : o->unit);
     }
 }
 

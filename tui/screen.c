@@ -173,6 +173,8 @@ int screen_open(const struct screen_options *options, char *error, int size)
     if (!tty.screen) {
         if (tty.out)
             fclose(tty.out);
+        close(tty.pipe[0]);
+        close(tty.pipe[1]);
         return mk_fail(-ENODEV, error, (size_t)size, "terminal type '%.40s' is not known here",
                        term);
     }

@@ -3,7 +3,11 @@
 #include "core/epilogue.h"
 #include "core/ops/op.h"
 #include "core/ops/gemm.h"
+#include "core/words.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum where { HOST, GPU };
@@ -73,6 +77,53 @@ const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEX
     if (op_of(q->op)->causal && q->attention.causal)
         mk_append(text, OP_PROBLEM_TEXT, " causal%s", q->attention.contiguous ? " contiguous" : "");
     return text;
+}
+
+/* What stands behind the numbers, word by word. */
+static int op_read_words(struct mk_problem *q, char *words)
+{
+    char *save, why[256];
+    int word;
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        char *value =
+            !strcmp(w, "b_scales") || !strcmp(w, "back") ? strtok_r(NULL, " ", &save) : "";
+        if (!value)
+            return -EINVAL;
+        if ((word = mk_word(w, plan_dtypes, MK_PLAN_DTYPES)) >= 0)
+            plan_set_dtype(q, word);
+        else if (!strcmp(w, "b_scales") && !strcmp(value, plan_b_scales[1]))
+            q->b_columns = 1;
+        else if (!strcmp(w, "back") && !strcmp(value, plan_backs[1]))
+            q->back_fp8 = 1;
+        else if (op_of(q->op)->causal && !strcmp(w, "causal"))
+            q->attention.causal = 1;
+        else if (q->attention.causal && !strcmp(w, "contiguous"))
+            q->attention.contiguous = 1;
+        else if (epilogue_read("", w, &q->epilogue, why, sizeof why))
+            return -EINVAL;
+    }
+    return 0;
+}
+
+int op_read_problem(struct mk_problem *q, const char *text)
+{
+    uint64_t numbers[OP_DIMENSIONS] = {0};
+    uint32_t count = op_dimensions(entries[q->op].op->shape);
+    char copy[OP_PROBLEM_TEXT];
+    for (uint32_t i = 0; i < count; i++) {
+        char *end;
+        if (*text < '0' || *text > '9')
+            return -EINVAL;
+        numbers[i] = strtoull(text, &end, 10);
+        if (!numbers[i] || numbers[i] > INT64_MAX || (i + 1 < count && *end != ','))
+            return -EINVAL;
+        text = end + (i + 1 < count);
+    }
+    if ((*text && *text != ' ') || strlen(text) >= sizeof copy)
+        return -EINVAL;
+    op_set_numbers(q, numbers);
+    snprintf(copy, sizeof copy, "%s", text);
+    return op_read_words(q, copy);
 }
 
 void op_set_numbers(struct mk_problem *q, const uint64_t numbers[OP_DIMENSIONS])

@@ -329,6 +329,8 @@ uint32_t op_dimensions(const struct op_shape *shape);
 #define OP_PROBLEM_TEXT 160
 const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEXT]);
 
+/* The inverse: the numbers and words of such a text into *problem, whose op is set. 0 or -EINVAL. */
+int op_read_problem(struct mk_problem *problem, const char *text);
 /* Its limit (struct op_limit); 0 of an operator without one. */
 uint64_t op_limit_of(const struct mk_problem *problem);
 void op_set_limit(struct mk_problem *problem, uint64_t limit);

@@ -1,5 +1,4 @@
 #include "experiments/job/bench_row.h"
-#include "core/epilogue.h"
 #include "experiments/common/json_write.h"
 #include "experiments/job/op.h"
 
@@ -36,44 +35,20 @@ static const char *bench_row_replicas(const struct run_job *job, char text[24])
     return op_has_limit(job->options.op) ? text : NULL;
 }
 
-const char *bench_layout(const struct mk_problem *q)
-{
-    return !op_of(q->op)->b_layout ? NULL : q->b_transposed ? "nk" : "kn";
-}
-
 void bench_row_context(struct csv_table *r, const struct run_job *job, const struct mk_problem *q,
                        const char *tuned, const char *fabric)
 {
     const struct run_options *o = &job->options;
-    const struct mk_tuning *t = &q->tuning;
     struct bench_when when;
-    char cuda[16], words[EPILOGUE_TEXT], replicas[24];
+    char cuda[16], replicas[24];
     bench_when(&when);
-    csv_text(r, "b_layout", bench_layout(q));
-    csv_text(r, "dtype",
-             op_has_fp8(q->op) || op_has_fp16(q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
-    csv_text(r, "back", op_has_back(q->op) ? plan_backs[q->back_fp8] : NULL);
-    csv_text(r, "epilogue", op_has_epilogue(q->op) ? epilogue_text(q->epilogue, words) : NULL);
-    csv_text(r, "split", op_of(q->op)->causal ? plan_splits[q->attention.contiguous] : NULL);
-    csv_text(r, "deterministic", json_sums(q));
-    csv_text(r, "c_in_heap", q->c_in_heap ? "true" : "false");
+    plan_row_problem(r, q);
     csv_text(r, "routing", bench_row_routing(job));
     csv_text(r, "skew", job->options.skew);
     csv_text(r, "replicas", bench_row_replicas(job, replicas));
     csv_text(r, "fabric", fabric);
     csv_text(r, "device", job->device);
-    for (int i = 0; i < MK_ROLES; i++)
-        csv_whole(r, plan_role_name(i), t->split.ctas[i]);
-    csv_whole(r, "intra_comm_warps", t->split.intra_comm_warps);
-    csv_whole(r, "tile_m", t->tile_m);
-    csv_whole(r, "tile_n", t->tile_n);
-    csv_whole(r, "chunk_rows", t->chunk_rows);
-    csv_whole(r, "slices", t->slices);
-    csv_whole(r, "pieces", t->pieces);
-    csv_whole(r, "fanout", t->fanout);
-    csv_whole(r, "pace_ns", t->pace);
-    csv_whole(r, "shots", t->shots);
-    csv_whole(r, "split_k", t->split_k > 1 ? t->split_k : 1);
+    plan_row_options(r, q);
     csv_text(r, "tuned", tuned);
     csv_whole(r, "seed", o->seed);
     csv_whole(r, "launches", o->iters);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "experiments/common/csv_table.h"
+#include "experiments/common/plan_row.h"
 #include "experiments/job/run.h"
 
 /* Now, as ISO 8601 in UTC, and this host's name. */
@@ -10,9 +11,6 @@ struct bench_when {
     char date[32], host[128];
 };
 void bench_when(struct bench_when *w);
-
-/* "kn" or "nk"; NULL where an operator has no B. */
-const char *bench_layout(const struct mk_problem *q);
 
 /* The columns b_layout to mkernel: problem, machine, whole plan, launches, date and versions. `q`
  * as a plan was made for it, `tuned` as the plan says, `fabric`: "verbs over soft0", empty on one

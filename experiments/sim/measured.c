@@ -6,13 +6,14 @@
 #include "core/sentence.h"
 #include "core/words.h"
 #include "experiments/common/problem.h"
+#include "experiments/common/plan_row.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-#define MOST_CELLS 64u
+#define MOST_CELLS 128u
 
 /* Cuts a line of a CSV table into cells, in place. Returns how many. */
 static uint32_t measured_cells(char *line, char *cells[MOST_CELLS])
@@ -57,11 +58,6 @@ static const char *measured_cell(const struct header *h, char *const *cells, con
     return column < 0 ? "" : cells[column];
 }
 
-static uint32_t measured_whole(const struct header *h, char *const *cells, const char *name)
-{
-    return (uint32_t)strtoul(measured_cell(h, cells, name), NULL, 10);
-}
-
 /* `mkernel bench` calls it fused_ms. */
 static const char *measured_time(const struct header *h)
 {
@@ -84,30 +80,6 @@ static const char *measured_lacks(const struct header *h)
     return measured_column(h, measured_time(h)) < 0 ? "ms" : NULL;
 }
 
-static int measured_sums(const char *cell)
-{
-    return !strcmp(cell, plan_sums[MK_EVERYWHERE]) ? MK_EVERYWHERE : !strcmp(cell, "true");
-}
-
-int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t size)
-{
-    uint64_t numbers[OP_DIMENSIONS] = {0};
-    uint32_t count = op_dimensions(op_of(q->op)->shape), i = 0;
-    char *end = (char *)(uintptr_t)text;
-    for (; i < count; i++) {
-        numbers[i] = strtoull(end + (i && *end == ','), &end, 10);
-        if (*end != (i + 1 < count ? ',' : *end) || !numbers[i])
-            break;
-    }
-    q->attention.contiguous = !strcmp(end, " causal contiguous");
-    q->attention.causal = q->attention.contiguous || !strcmp(end, " causal");
-    if (i == count && (!*end || q->attention.causal)) {
-        op_set_numbers(q, numbers);
-        return 0;
-    }
-    return mk_fail(-EINVAL, error, size, "'%s' is no shape of %s", text, plan_op_name(q->op));
-}
-
 /* The column of an operator's i-th number: by its name, by its letter, or as `mkernel bench` calls
  * a name of several words ("experts of a token"); -1: there is none. */
 static int measured_number_column(const struct header *h, const struct op_dimension *d)
@@ -126,13 +98,20 @@ static int measured_numbers(const struct header *h, char *const *cells, struct m
     const struct op_shape *shape = op_of(q->op)->shape;
     uint64_t numbers[OP_DIMENSIONS] = {0};
     if (measured_column(h, "shape") >= 0)
-        return measured_shape_text(measured_cell(h, cells, "shape"), q, error, size);
+        return op_read_problem(q, measured_cell(h, cells, "shape"))
+                   ? mk_fail(-EINVAL, error, size, "'%.64s' is no shape of %s",
+                             measured_cell(h, cells, "shape"), plan_op_name(q->op))
+                   : 0;
     for (uint32_t i = 0; i < op_dimensions(shape); i++) {
         int column = measured_number_column(h, &shape->dimensions[i]);
         if (column < 0)
             return mk_fail(-EINVAL, error, size, "it has no column for the %s of %s",
                            shape->dimensions[i].name, plan_op_name(q->op));
-        numbers[i] = strtoull(cells[column], NULL, 10);
+        uint32_t number;
+        if (plan_row_whole(cells[column], &number) || !number)
+            return mk_fail(-EINVAL, error, size, "its column %s has '%.64s'", h->cells[column],
+                           cells[column]);
+        numbers[i] = number;
     }
     op_set_numbers(q, numbers);
     return 0;
@@ -152,51 +131,41 @@ int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, ch
     return 0;
 }
 
-/* The plan's options where each has a column. */
-static void measured_options(const struct header *h, char *const *cells, struct mk_tuning *t)
-{
-    t->tile_m = measured_whole(h, cells, "tile_m");
-    t->tile_n = measured_whole(h, cells, "tile_n");
-    t->chunk_rows = measured_whole(h, cells, "chunk_rows");
-    t->slices = measured_whole(h, cells, "slices");
-    t->pieces = measured_whole(h, cells, "pieces");
-    t->fanout = measured_whole(h, cells, "fanout");
-    t->pace = measured_whole(h, cells, "pace_ns");
-    for (int r = 0; r < MK_ROLES; r++)
-        t->split.ctas[r] = measured_whole(h, cells, plan_role_name(r));
-    if (measured_column(h, "intra_comm_warps") >= 0)
-        t->split.intra_comm_warps = measured_whole(h, cells, "intra_comm_warps");
-    else
-        t->split = tuning_old_roles(t->split.ctas);
-    t->shots = measured_whole(h, cells, "shots");
-}
-
 void measured_old(struct mk_problem *q)
 {
     if (!q->tuning.shots && op_of(q->op)->knobs & OP_SHOTS)
         q->tuning.shots = 2;
 }
 
-/* The number of a cell's word among `count`; 0, the default, where it is none of them. */
-static int measured_word(const struct header *h, char *const *cells, const char *name,
-                         const char *const *words, int count)
+struct row {
+    const struct header *header;
+    char *const *cells;
+};
+
+static const char *measured_row_cell(const void *row, const char *name)
 {
-    int word = mk_word(measured_cell(h, cells, name), words, (size_t)count);
-    return word < 0 ? 0 : word;
+    const struct row *r = row;
+    return measured_cell(r->header, r->cells, name);
 }
 
-/* The problem but its numbers. */
-static void measured_kind(const struct header *h, char *const *cells, struct mk_problem *q)
+/* The problem but its numbers, and the plan's options where each has a column. 0, or -EINVAL. */
+static int measured_problem(const struct header *h, char *const *cells, struct mk_problem *q,
+                            char *error, size_t size)
 {
-    q->topo.nodes = measured_whole(h, cells, "nodes");
-    q->topo.gpus = measured_whole(h, cells, "gpus");
-    q->b_transposed = !strcmp(measured_cell(h, cells, "b_layout"), "nk");
-    q->c_in_heap = !strcmp(measured_cell(h, cells, "c_in_heap"), "true");
-    q->deterministic = measured_sums(measured_cell(h, cells, "deterministic"));
-    q->attention.causal = !strcmp(measured_cell(h, cells, "causal"), "1");
-    q->attention.contiguous = measured_word(h, cells, "split", plan_splits, 2);
-    q->back_fp8 = measured_word(h, cells, "back", plan_backs, 2);
-    plan_set_dtype(q, measured_word(h, cells, "dtype", plan_dtypes, MK_PLAN_DTYPES));
+    const char *wrong = NULL;
+    if (plan_row_whole(measured_cell(h, cells, "nodes"), &q->topo.nodes))
+        wrong = "nodes";
+    else if (plan_row_whole(measured_cell(h, cells, "gpus"), &q->topo.gpus))
+        wrong = "gpus";
+    else
+        wrong = plan_row_read(q, measured_row_cell, &(struct row){h, cells});
+    if (wrong)
+        return mk_fail(-EINVAL, error, size, "its column %s has '%.64s'", wrong,
+                       measured_cell(h, cells, wrong));
+    q->attention.causal |= !strcmp(measured_cell(h, cells, "causal"), "1");
+    if (measured_column(h, "intra_comm_warps") < 0)
+        q->tuning.split = tuning_old_roles(q->tuning.split.ctas);
+    return 0;
 }
 
 /* The plan of a row. 0, or -EINVAL with a sentence. */
@@ -208,16 +177,14 @@ static int measured_plan(struct measured_row *row, const struct header *h, char 
     if (op < 0)
         return mk_fail(op, error, size, "it is of an operator '%s', which there is not", name);
     struct mk_problem q = {.op = op, .exec = MK_EXEC_CUDA, .sms = sms};
-    measured_kind(h, cells, &q);
     /* a table of `tune` has no `exec`, and "host" where others have a GPU's name */
     if ((measured_column(h, "exec") >= 0 && strcmp(measured_cell(h, cells, "exec"), "cuda")) ||
         !strcmp(measured_cell(h, cells, "device"), "host"))
         return mk_fail(-EINVAL, error, size, "it was not measured on GPUs");
     int result = measured_numbers(h, cells, &q, error, size);
+    result = result ? result : measured_problem(h, cells, &q, error, size);
     if (!result && measured_column(h, "made") >= 0)
         result = measured_words(measured_cell(h, cells, "made"), q.op, &q.tuning, error, size);
-    else if (!result)
-        measured_options(h, cells, &q.tuning);
     tuning_words(&q.tuning, row->words, sizeof row->words);
     measured_old(&q);
     return result ? result : plan_build(&row->plan, &q, 0, 0, error, size);
@@ -241,12 +208,11 @@ struct shape {
     char text[160];
 };
 
-/* The shape's number in its file: of all that says the problem. */
-static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const struct header *h,
-                               char *const *cells)
+/* The shape's number in its file: of all that says the problem. 0 or -ENOMEM. */
+static int measured_shape(struct shape **shapes, uint32_t *count, const struct header *h,
+                          char *const *cells, uint32_t *number)
 {
     struct shape s;
-    uint32_t i = 0;
     int op = plan_op_by_name(measured_cell(h, cells, "op"));
     struct mk_problem q = {.op = (op < 0 ? 0 : op)};
     char error[128], text[OP_PROBLEM_TEXT];
@@ -256,14 +222,19 @@ static uint32_t measured_shape(struct shape *shapes, uint32_t *count, const stru
              op_problem_text(&q, text), measured_cell(h, cells, "causal"),
              measured_cell(h, cells, "b_layout"), measured_cell(h, cells, "dtype"),
              measured_cell(h, cells, "nodes"), measured_cell(h, cells, "gpus"));
-    while (i < *count && strcmp(shapes[i].text, s.text))
-        i++;
-    if (i == *count)
-        shapes[(*count)++] = s;
-    return i;
+    /* mostly it is the last one */
+    for (*number = *count; *number && strcmp((*shapes)[*number - 1].text, s.text);)
+        --*number;
+    if (*number) {
+        --*number;
+        return 0;
+    }
+    if (mk_grow(shapes, *count, sizeof s))
+        return -ENOMEM;
+    *number = (*count)++;
+    (*shapes)[*number] = s;
+    return 0;
 }
-
-#define MOST_SHAPES 1024u
 
 static int measured_by(const struct header *h, char *const *cells, const char *command)
 {
@@ -284,9 +255,9 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
                               enum measured_half half, uint32_t sms, char *error, size_t size)
 {
     char line[4096], why[256], *cells[MOST_CELLS];
-    MK_FREED struct shape *shapes = malloc(MOST_SHAPES * sizeof *shapes);
-    uint32_t number = 1, count = 0, first = m->shapes;
-    int result = shapes ? 0 : -ENOMEM;
+    MK_FREED struct shape *shapes = NULL;
+    uint32_t number = 1, count = 0, first = m->shapes, shape;
+    int result = 0;
     while (!result && fgets(line, sizeof line, f)) {
         number++;
         uint32_t found = measured_cells(line, cells);
@@ -295,7 +266,9 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
             result = -EINVAL;
             break;
         }
-        uint32_t shape = count < MOST_SHAPES ? measured_shape(shapes, &count, h, cells) : 0;
+        result = measured_shape(&shapes, &count, h, cells, &shape);
+        if (result)
+            break;
         if (!measured_wanted(half, shape))
             continue;
         struct measured_row *row;
@@ -307,9 +280,11 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         row->is_default = !strcmp(measured_cell(h, cells, "default"), "1");
         row->shape = first + shape;
         row->rested = measured_rests(h, cells);
-        row->early = measured_by(h, cells, "bench") && measured_whole(h, cells, "burst") > 1;
+        row->early = measured_by(h, cells, "bench") &&
+                     strtoul(measured_cell(h, cells, "burst"), NULL, 10) > 1;
         snprintf(why, sizeof why, "it has no time, or wrong results");
-        if (!(row->ms > 0) || strtoull(measured_cell(h, cells, "wrong"), NULL, 10) ||
+        if (!(row->ms > 0 && row->ms < 1e12) ||
+            strtoull(measured_cell(h, cells, "wrong"), NULL, 10) ||
             measured_plan(row, h, cells, sms, why, sizeof why)) {
             measured_leave_out(m, why);
             continue;

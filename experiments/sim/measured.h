@@ -53,9 +53,6 @@ int measured_wanted(enum measured_half half, uint32_t shape);
 /* Room for a row more, all zero, which counts once m->count does. 0 or -ENOMEM. */
 int measured_next(struct measured *m, struct measured_row **row);
 void measured_leave_out(struct measured *m, const char *why);
-/* A shape as on the command line, with " causal" behind it, into *q. 0, or -EINVAL with a sentence.
- */
-int measured_shape_text(const char *text, struct mk_problem *q, char *error, size_t size);
 /* Measurements from before the option shots had 2. */
 void measured_old(struct mk_problem *q);
 /* A plan's words, "tile=256,128 pace=none", into *tuning. 0, or -EINVAL with a sentence. */

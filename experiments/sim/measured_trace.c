@@ -1,8 +1,10 @@
 /* Measured plans out of traces. */
 #include "core/ops/op.h"
 #include "core/sentence.h"
+#include "core/words.h"
 #include "core/tuning.h"
 #include "experiments/sim/measured.h"
+#include "tracer/part.h"
 #include "tracer/query.h"
 #include "tracer/reader.h"
 
@@ -28,33 +30,42 @@ static long long trace_option(sqlite3 *db, int64_t plan, const char *name)
     return query_integer(db, -1, "SELECT value FROM metric WHERE name = ?1", "t", option);
 }
 
-/* ... in older ones the command that made it may say it: "--pace 360". */
-static int trace_options(sqlite3 *db, int64_t plan, const char *command, struct mk_problem *q,
-                         char *error, size_t size)
+/* ... in older ones the command that made it may say it: "--pace 360"; -1: it does not. */
+static long long trace_option_typed(const char *command, const char *name)
 {
-    static const char *const names[] = {"slices", "pace",         "fanout",
-                                        "shots",  "b_transposed", "engine"};
-    q->b_transposed = strstr(command, "--b-layout nk") != NULL;
-    for (int i = 0; i < 6; i++) {
-        char option[24], word[48], value[24] = "";
-        long long number = trace_option(db, plan, names[i]);
-        if (number >= 0)
-            snprintf(value, sizeof value, "%lld", number);
-        if (i == 4)
-            q->b_transposed |= *value == '1';
-        if (i == 5 && *value == '0' + MK_ENGINE_MMA)
-            q->engine = MK_ENGINE_MMA;
-        if (i >= 4)
+    static const char *const typed[] = {"slices", "pace", "fanout", "shots"};
+    char option[24];
+    long long value;
+    snprintf(option, sizeof option, "--%s ", name);
+    const char *at = strstr(command, option);
+    if (!strcmp(name, "b_transposed"))
+        return strstr(command, "--b-layout nk") ? 1 : -1;
+    if (!strcmp(name, "pace") && strstr(command, "--pace none"))
+        return MK_PACE_NONE;
+    return mk_word(name, typed, 4) >= 0 && at && sscanf(at + strlen(option), "%9lld", &value) == 1
+               ? value
+               : -1;
+}
+
+/* All that trace_options names. 0, or -EINVAL with a sentence. */
+static int trace_read_options(sqlite3 *db, const char *command, struct trace_plan *plan,
+                              char *error, size_t size)
+{
+    int old = trace_option(db, plan->id, trace_options[0].name) < 0;
+    for (int i = 0; i < TRACE_OPTIONS; i++) {
+        const struct trace_option *o = &trace_options[i];
+        long long value = trace_option(db, plan->id, o->name);
+        value = value < 0 ? trace_option_typed(command, o->name) : value;
+        if (value < 0)
             continue;
-        snprintf(option, sizeof option, "--%s ", names[i]);
-        const char *at = strstr(command, option);
-        if (!*value && (!at || sscanf(at + strlen(option), "%23[0-9]", value) != 1))
-            continue;
-        snprintf(word, sizeof word, "%s=%s", names[i], value);
-        int result = measured_words(word, q->op, &q->tuning, error, size);
-        if (result)
-            return result;
+        if (value > (o->count ? o->count - 1 : UINT32_MAX))
+            return mk_fail(-EINVAL, error, size, "its plan %u has %s %lld", plan->id, o->name,
+                           value);
+        uint32_t number = (uint32_t)value;
+        memcpy((char *)plan + o->offset, &number, sizeof number);
     }
+    if (old)
+        plan->split = tuning_old_roles(plan->split.ctas);
     return 0;
 }
 
@@ -65,12 +76,12 @@ static int trace_options(sqlite3 *db, int64_t plan, const char *command, struct 
     "coalesce(r.command, '') FROM plan p CROSS JOIN run r ORDER BY p.id"
 
 /* A row of these. */
-struct trace_plan {
+struct measured_trace_plan {
     long long id, tile_m, tile_n, chunk_rows, pieces, ctas[MK_ROLES], deterministic, nodes, gpus;
     const char *op, *shape, *executor, *command;
 };
 
-static int trace_next_plan(sqlite3_stmt *q, struct trace_plan *p)
+static int trace_next_plan(sqlite3_stmt *q, struct measured_trace_plan *p)
 {
     _Static_assert(MK_ROLES == 4, "a column each");
     return query_row(q, "ittiiiiiiiiiiitt", &p->id, &p->op, &p->shape, &p->tile_m, &p->tile_n,
@@ -79,7 +90,7 @@ static int trace_next_plan(sqlite3_stmt *q, struct trace_plan *p)
 }
 
 /* 0, or -EINVAL with why the plan is left out. */
-static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_row *row,
+static int trace_plan(sqlite3 *db, const struct measured_trace_plan *p, struct measured_row *row,
                       uint32_t sms, char *why, size_t size)
 {
     int op = plan_op_by_name(p->op);
@@ -90,21 +101,21 @@ static int trace_plan(sqlite3 *db, const struct trace_plan *p, struct measured_r
     struct mk_problem q = {.op = op,
                            .exec = MK_EXEC_CUDA,
                            .sms = sms,
-                           .topo = {.nodes = (uint32_t)p->nodes, .gpus = (uint32_t)p->gpus},
-                           .deterministic = (int)p->deterministic,
-                           .tuning = {.tile_m = (uint32_t)p->tile_m,
-                                      .tile_n = (uint32_t)p->tile_n,
-                                      .chunk_rows = (uint32_t)p->chunk_rows,
-                                      .pieces = (uint32_t)p->pieces}};
+                           .topo = {.nodes = (uint32_t)p->nodes, .gpus = (uint32_t)p->gpus}};
+    struct trace_plan plan = {.id = (uint32_t)p->id,
+                              .deterministic = (uint32_t)p->deterministic,
+                              .tile_m = (uint32_t)p->tile_m,
+                              .tile_n = (uint32_t)p->tile_n,
+                              .chunk_rows = (uint32_t)p->chunk_rows,
+                              .pieces = (uint32_t)p->pieces};
     for (int r = 0; r < MK_ROLES; r++)
-        q.tuning.split.ctas[r] = (uint32_t)p->ctas[r];
-    long long warps = trace_option(db, p->id, "intra_comm_warps");
-    if (warps < 0)
-        q.tuning.split = tuning_old_roles(q.tuning.split.ctas);
-    else
-        q.tuning.split.intra_comm_warps = (uint32_t)warps;
-    int result = measured_shape_text(p->shape, &q, why, size);
-    result = result ? result : trace_options(db, p->id, p->command, &q, why, size);
+        plan.split.ctas[r] = (uint32_t)p->ctas[r];
+    int result = trace_read_options(db, p->command, &plan, why, size);
+    if (result)
+        return result;
+    part_problem(&q, &plan);
+    if (op_read_problem(&q, p->shape))
+        return mk_fail(-EINVAL, why, size, "'%.64s' is no shape of %s", p->shape, p->op);
     measured_old(&q);
     result = result ? result : plan_build(&row->plan, &q, 0, 0, why, size);
     if (!result)
@@ -147,7 +158,7 @@ int measured_read_trace(struct measured *m, const char *path, enum measured_half
     if (result)
         return result;
     sqlite3_stmt *q = query_ask(db, PLANS, "");
-    struct trace_plan p;
+    struct measured_trace_plan p;
     for (uint32_t shape = 0; !result && trace_next_plan(q, &p); shape++) {
         m->shapes++;
         if (!measured_wanted(half, shape))

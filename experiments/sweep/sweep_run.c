@@ -39,7 +39,10 @@ static const char *sweep_run_verdict(struct running *r, const struct sweep_point
         snprintf(ended->sentence, sizeof ended->sentence, "it left no result");
         return "failed";
     }
-    return strstr(result, "\"not checked\"") ? "unchecked" : "right";
+    return query_integer(r->db, 0, "SELECT json_extract(?1, '$.verdict') IS 'not checked'", "t",
+                         result)
+               ? "unchecked"
+               : "right";
 }
 
 static void sweep_run_count(struct running *r, uint32_t point, const char *verdict, double seconds)

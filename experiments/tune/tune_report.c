@@ -73,7 +73,7 @@ static void tune_report_fill_row(struct csv_table *r, const struct tune *t, uint
     csv_text(r, "made", tuning_words(&p->made, made, sizeof made));
     if (op_of(q->op)->causal)
         csv_whole(r, "causal", q->attention.causal != 0);
-    csv_text(r, "b_layout", bench_layout(q));
+    csv_text(r, "b_layout", plan_row_layout(q));
     csv_text(r, "dtype",
              op_has_fp8(q->op) || op_has_fp16(q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
     csv_text(r, "deterministic", json_sums(q));
