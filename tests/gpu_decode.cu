@@ -47,27 +47,25 @@ typedef __nv_bfloat16 bf16;
 #endif
 
 enum {
-    HEAD = 128,               /* elements of a head */
-    GROUP = 4,                /* query heads of a key head */
-    CONSUMERS = 8,            /* warps that multiply */
-    THREADS = CONSUMERS * 32, /* of them */
-    BOX = 64,                 /* columns of a TMA load: rows of 128 bytes, swizzled */
-    TASK_ROWS = 32,           /* rows of W that a CTA has at most, a warp all of them */
-    CHUNK = CONSUMERS * BOX,  /* columns of W in a place of the ring then */
-    WIDE_ROWS = 128, /* of gate and up, so that x is brought once: a warp a fourth of them */
-    WIDE_CHUNK = 2 * BOX,
+    HEAD = 128,                        /* elements of a head */
+    GROUP = 4,                         /* query heads of a key head */
+    CONSUMERS = 8,                     /* warps that multiply */
+    THREADS = CONSUMERS * 32,          /* of them */
+    BOX = 64,                          /* columns of a TMA load: rows of 128 bytes, swizzled */
+    GROUP_ROWS = 32,                   /* rows of W in a place of the ring, a warp all of them */
+    GROUPS = 4,                        /* of them in a CTA's rows at most */
+    CHUNK = CONSUMERS * BOX,           /* columns of W in a place */
     BLOCK_KEYS = 64,                   /* keys and values in a place of the ring */
     KEYS_BYTES = BLOCK_KEYS * BOX * 2, /* half of the elements of a block's keys or values */
-    KEYED = TASK_ROWS * CHUNK *
-            2, /* bytes of W in a place, 32 KB either way, and so are BLOCK_KEYS keys and values */
+    KEYED = GROUP_ROWS * CHUNK *
+            2, /* bytes of W in a place, 32 KB, and so are BLOCK_KEYS keys and values */
     PLACE = KEYED + 8 * CHUNK * 2, /* and behind them of x */
     PLACES = 5,
-    FEEDERS = 2,                      /* warps that bring x */
-    SUMS = CONSUMERS * TASK_ROWS * 8, /* floats */
+    FEEDERS = 2,                       /* warps that bring x */
+    SUMS = CONSUMERS * GROUP_ROWS * 8, /* floats */
     SHARED = PLACES * PLACE + 2 * SUMS * 4,
     MOST_GPUS = 2,
 };
-static_assert(WIDE_ROWS * WIDE_CHUNK * 2 == KEYED, "both forms of a product");
 static_assert(4 * KEYS_BYTES == KEYED, "a place holds keys and values of a block");
 static_assert(CONSUMERS * GROUP * HEAD == 2 * SUMS, "attention's parts of all warps");
 static_assert(SHARED + 4096 <= 227 * 1024, "shared memory of an SM");
@@ -109,7 +107,7 @@ struct decode {
     int attends;      /* 0: Q K V's first columns are taken for attention's result */
     const bf16 *w[4]; /* Q K V, O, gate over up, down: [layers, rows, K] */
     const CUtensorMap
-        *maps; /* of w, [4][TASK_ROWS / 2], by half a task's rows less one; then the cache's */
+        *maps; /* of w, [4][GROUP_ROWS / 2], by half a group's rows less one; then the cache's */
     const bf16 *norm[2];  /* [layers, hidden] */
     const float2 *rotary; /* cosine and sine: [HEAD / 2] of the new token's position */
     bf16 *cache; /* [layers, 2, tokens, kv_heads, context + 1, HEAD]; the last is the new token's */
@@ -341,9 +339,17 @@ FN uint32_t k_of(const struct model *m, enum product p)
 {
     return p == IS_O ? m->heads * HEAD : p == IS_DOWN ? m->inner : m->hidden;
 }
-FN uint32_t chunk_of(enum product p)
+/* A CTA's rows in a product are groups, of gate and up as many rows of each. Every group is multiplied by
+ * a chunk of x before the next chunk's first, so x is brought once. */
+FN uint32_t groups_of(struct rows r, enum product p)
 {
-    return p == IS_GATED ? WIDE_CHUNK : CHUNK;
+    const uint32_t most = p == IS_GATED ? GROUP_ROWS / 2 : GROUP_ROWS;
+    return (r.count + most - 1) / most;
+}
+FN struct rows group_of(struct rows r, uint32_t i, uint32_t groups)
+{
+    const uint32_t from = share(r.count / 2, i, groups) * 2;
+    return {r.first + from, share(r.count / 2, i + 1, groups) * 2 - from};
 }
 FN bf16 *buffer_of(const struct decode *d, uint32_t layer, enum buffer which)
 {
@@ -368,24 +374,28 @@ FN uint32_t await_empty(const struct block *b, uint32_t bytes)
 FN void load_product(struct block *b, uint32_t layer, enum product p)
 {
     const struct decode *d = b->d;
-    const struct rows r = b->own[p];
-    const CUtensorMap *map = d->maps + p * (WIDE_ROWS / 2) + r.count / 2 - 1;
-    const uint32_t all = k_of(&d->m, p), chunk = chunk_of(p), boxes = chunk / BOX;
-    const uint32_t bytes = boxes * r.count * (p == IS_GATED ? 2 : 1) * BOX * 2;
+    const uint32_t all = k_of(&d->m, p), groups = groups_of(b->own[p], p);
 #pragma unroll 1
-    for (uint32_t k = 0; k < all; k += chunk, b->visit++) {
-        const uint32_t full = await_empty(b, bytes);
+    for (uint32_t k = 0; k < all; k += CHUNK)
 #pragma unroll 1
-        for (uint32_t i = 0; b->d->loads && i < boxes; i++)
-            tma_load(place(b) + i * (KEYED / boxes), map, full, k + i * BOX, r.first, 0, layer);
-    }
+        for (uint32_t i = 0; i < groups; i++, b->visit++) {
+            const struct rows r = group_of(b->own[p], i, groups);
+            const CUtensorMap *map = d->maps + p * (GROUP_ROWS / 2) + r.count / 2 - 1;
+            const uint32_t full = await_empty(b, r.count * (p == IS_GATED ? 2 : 1) * CHUNK * 2);
+            if (i > 0)
+                bar_arrive(full); /* for x, which the first group has brought */
+#pragma unroll 1
+            for (uint32_t n = 0; d->loads && n < CONSUMERS; n++)
+                tma_load(place(b) + n * (KEYED / CONSUMERS), map, full, k + n * BOX, r.first, 0,
+                         layer);
+        }
 }
 
 FN void load_keys(struct block *b, uint32_t layer)
 {
     const struct model *m = &b->d->m;
     const uint32_t blocks = m->context / BLOCK_KEYS;
-    const CUtensorMap *map = b->d->maps + 4 * (WIDE_ROWS / 2);
+    const CUtensorMap *map = b->d->maps + 4 * (GROUP_ROWS / 2);
 #pragma unroll 1
     for (uint32_t i = b->keys.first; i < b->keys.first + b->keys.count; i++, b->visit++) {
         const uint32_t full = await_empty(b, KEYED);
@@ -425,31 +435,82 @@ FN float hand_over(const struct block *b, float residual, const bf16 *norm)
     return norm ? residual * __bfloat162float(*norm) : 0;
 }
 
+/* One thread's row and token of a group, whose sums of all warps are there. */
+FN void finish_rows(const struct block *b, enum product p, struct rows r, const float *sums,
+                    uint32_t row, uint32_t token, struct result out)
+{
+    const struct decode *d = b->d;
+    const bool valid = row < r.count && token < d->m.tokens;
+    float y = 0, up = 0;
+    if (valid) {
+#pragma unroll
+        for (uint32_t w = 0; w < CONSUMERS; w++)
+            y += sums[(w * GROUP_ROWS + row) * 8 + token];
+        if (p == IS_GATED)
+#pragma unroll
+            for (uint32_t w = 0; w < CONSUMERS; w++)
+                up += sums[(w * GROUP_ROWS + row + r.count) * 8 + token];
+    }
+    if (p == IS_QKV || p == IS_GATED) {
+        const float scale = b->scale[p == IS_GATED][token];
+        y *= scale;
+        if (p == IS_GATED)
+            y = y / (1 + exp_2(-1.4426950408889634f * y)) * up * scale;
+    } else {
+        if (d->gpus > 1 && valid) {
+            const uint64_t slot =
+                ((uint64_t)(out.tag % 2) * d->m.hidden + r.first + row) * 8 + token;
+            for (uint32_t i = 0; i < d->gpus; i++)
+                if (i != d->gpu)
+                    store_tagged(d->peer[i] + slot, y, out.tag);
+            uint64_t other;
+            for (uint32_t looks = 0;
+                 (uint32_t)((other = load_tagged(d->inbox + slot)) >> 32) != out.tag; looks++)
+                if (looks > LOOKS_AT_MEMORY)
+                    too_late(b, 32 + p);
+            y += __uint_as_float((uint32_t)other); /* of two: the order does not matter */
+        }
+        y += *out.residual;
+        *out.residual = __bfloat162float(__float2bfloat16(y));
+        if (out.norm)
+            y = hand_over(b, *out.residual, row < r.count ? out.norm + r.first + row : NULL);
+    }
+    const float beside = __shfl_down_sync(~0u, y, 8);
+    if (valid && row % 2 == 0)
+        store_word(out.to + (uint64_t)token * out.pitch + r.first + row, pack(y, beside));
+}
+
 FN void run_product(struct block *b, enum product p, struct result out)
 {
     const struct decode *d = b->d;
     const struct rows r = b->own[p];
     const uint32_t tid = b->warp * 32 + b->lane, g = b->lane / 4, t4 = b->lane % 4;
-    const bool wide = p == IS_GATED, normed = p == IS_QKV || wide;
-    const uint32_t steps = k_of(&d->m, p) / chunk_of(p);
-    /* a warp's columns and its first row, in a place */
-    const uint32_t box = wide ? b->warp % 2 : b->warp, row0 = wide ? b->warp / 2 * 32 : 0;
-    const uint32_t at_w = box * (wide ? KEYED / 2 : KEYED / CONSUMERS) + (row0 + g) * 128,
-                   at_x = KEYED + box * 1024 + g * 128;
-    float acc[2][2][4] =
-        {}; /* of the lower and upper 8 columns of a lane, so that fewer wait for each other */
+    const bool gated = p == IS_GATED, normed = p == IS_QKV || gated;
+    const uint32_t steps = k_of(&d->m, p) / CHUNK, groups = groups_of(r, p);
+    const uint32_t at_w = b->warp * (KEYED / CONSUMERS) + g * 128,
+                   at_x = KEYED + b->warp * 1024 + g * 128;
+    float acc[GROUPS][2][4] = {};
     /* Not unrolled: written out 14 times, its instructions came from memory beside the weights, and a
      * layer took 60 us in place of 49. */
 #pragma unroll 1
     for (uint32_t c = 0; c < steps; c++) {
-        await_full(b);
-        if (!d->reads) {
+        uint4 v[2];
+#pragma unroll
+        for (uint32_t i = 0; i < GROUPS; i++) {
+            if (i >= groups)
+                break;
+            await_full(b);
+            if (d->reads) {
+                give_back(b);
+                continue;
+            }
             const uint32_t w_at = place(b) + at_w, x_at = place(b) + at_x;
-            uint4 w[2][2][2], v[2];
+            uint4 w[2][2][2];
 #pragma unroll
             for (int n = 0; n < 2; n++) {
                 const uint32_t unit = ((t4 * 2 + n) ^ g) * 16;
-                v[n] = load_shared(x_at + unit);
+                if (i == 0)
+                    v[n] = load_shared(x_at + unit);
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     w[n][e / 2][e % 2] = load_shared(w_at + e * 8 * 128 + unit);
@@ -460,69 +521,33 @@ FN void run_product(struct block *b, enum product p, struct result out)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const uint4 u = w[n][half][0], o = w[n][half][1];
-                    mma(acc[n][half], u.x, o.x, u.y, o.y, v[n].x, v[n].y);
-                    mma(acc[n][half], u.z, o.z, u.w, o.w, v[n].z, v[n].w);
+                    mma(acc[i][half], u.x, o.x, u.y, o.y, v[n].x, v[n].y);
+                    mma(acc[i][half], u.z, o.z, u.w, o.w, v[n].z, v[n].w);
                 }
-        } else
-            give_back(b);
+        }
     }
     if (d->reads)
         return;
 
-    /* Sums of all warps: [warps of the same rows][row][token], then one thread a row and token. */
-    float *sums = b->sums + b->task++ % 2 * SUMS;
-    const uint32_t rows = wide ? WIDE_ROWS : TASK_ROWS, warps = wide ? 2 : CONSUMERS;
+    /* Sums of all warps: [warp][row][token], then one thread a row and token. */
+    const uint32_t row = tid / 8, token = tid % 8;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float2 *at = (float2 *)(sums + (box * rows + row0 + half * 16 + g) * 8 + t4 * 2);
-        at[0] = make_float2(acc[0][half][0] + acc[1][half][0], acc[0][half][1] + acc[1][half][1]);
-        at[8 * 8 / 2] =
-            make_float2(acc[0][half][2] + acc[1][half][2], acc[0][half][3] + acc[1][half][3]);
-    }
-    if (normed)
-        hear(wide ? 5 : 4); /* b->scale is there */
-    else
-        meet();
-    const uint32_t token = tid % 8;
-#pragma unroll 1
-    for (uint32_t from = 0; from < r.count; from += THREADS / 8) {
-        const uint32_t row = from + tid / 8;
-        const bool valid = row < r.count && token < d->m.tokens;
-        float y = 0, up = 0;
-        if (valid)
-            for (uint32_t w = 0; w < warps; w++) {
-                y += sums[(w * rows + row) * 8 + token];
-                if (wide)
-                    up += sums[(w * rows + row + r.count) * 8 + token];
-            }
-        if (normed) {
-            const float scale = b->scale[wide][token];
-            y *= scale;
-            if (wide)
-                y = y / (1 + exp_2(-1.4426950408889634f * y)) * up * scale;
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        if (i >= groups)
+            break;
+        const struct rows own = group_of(r, i, groups);
+        float *sums = b->sums + b->task++ % 2 * SUMS;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float2 *at = (float2 *)(sums + (b->warp * GROUP_ROWS + half * 16 + g) * 8 + t4 * 2);
+            at[0] = make_float2(acc[i][half][0], acc[i][half][1]);
+            at[8 * 8 / 2] = make_float2(acc[i][half][2], acc[i][half][3]);
         }
-        if (p == IS_O || p == IS_DOWN) {
-            if (d->gpus > 1 && valid) {
-                const uint64_t slot =
-                    ((uint64_t)(out.tag % 2) * d->m.hidden + r.first + row) * 8 + token;
-                for (uint32_t i = 0; i < d->gpus; i++)
-                    if (i != d->gpu)
-                        store_tagged(d->peer[i] + slot, y, out.tag);
-                uint64_t other;
-                for (uint32_t looks = 0;
-                     (uint32_t)((other = load_tagged(d->inbox + slot)) >> 32) != out.tag; looks++)
-                    if (looks > LOOKS_AT_MEMORY)
-                        too_late(b, 32 + p);
-                y += __uint_as_float((uint32_t)other); /* of two: the order does not matter */
-            }
-            y += *out.residual;
-            *out.residual = __bfloat162float(__float2bfloat16(y));
-            if (out.norm)
-                y = hand_over(b, *out.residual, row < r.count ? out.norm + r.first + row : NULL);
-        }
-        const float beside = __shfl_down_sync(~0u, y, 8);
-        if (valid && row % 2 == 0)
-            store_word(out.to + (uint64_t)token * out.pitch + r.first + row, pack(y, beside));
+        if (normed && i == 0)
+            hear(gated ? 5 : 4); /* b->scale is there */
+        else
+            meet();
+        finish_rows(b, p, own, sums, row, token, out);
     }
     if (out.norm)
         tell(p == IS_O ? 6 : 7); /* b->squares is there */
@@ -922,53 +947,59 @@ FN void load(struct block *b)
         }
 }
 
+/* This visit's place is free. A phase's parity tells two neighbours apart, so a warp that makes few of
+ * the visits looks at some of those between, too. */
+FN void catch_up(const struct block *b, uint32_t *seen)
+{
+    while (*seen < b->visit) {
+        *seen = b->visit - *seen > PLACES - 1 ? *seen + PLACES - 1 : b->visit;
+        if (*seen >= PLACES)
+            bar_wait(b, b->empty + *seen % PLACES * 8, (*seen / PLACES - 1) & 1, 3);
+    }
+}
+
 /* A warp that brings x: each FEEDERS-th chunk, behind W in its place, as TMA would have swizzled it. A lane
- * has 16 bytes of a token: of half a row of CHUNK columns, or of one of two tokens' WIDE_CHUNK. While
- * something lacks, it looks at 16 bytes: all of it would be as much traffic as the weights. */
-template <bool wide>
+ * has 16 bytes of each half of a token's row. While something lacks, it looks at 16 bytes: all of many
+ * tokens would be as much traffic as the weights. */
 FN void feed_product(struct block *b, enum product p, const bf16 *x, uint32_t pitch,
-                     uint32_t feeder)
+                     uint32_t feeder, uint32_t *seen)
 {
     const struct decode *d = b->d;
-    enum { N = wide ? 4 : 16 };
-    const uint32_t chunk = chunk_of(p), steps = k_of(&d->m, p) / chunk, tokens = d->m.tokens;
-    const uint32_t token0 = wide ? b->lane / 16 : 0, unit = wide ? b->lane % 16 : b->lane;
-    x += token0 * pitch + unit * 8;
+    const uint32_t steps = k_of(&d->m, p) / CHUNK, tokens = d->m.tokens,
+                   groups = groups_of(b->own[p], p);
+    x += b->lane * 8;
 #pragma unroll 1
-    for (uint32_t i = 0; i < steps; i++, b->visit++) {
-        if (b->visit % FEEDERS != feeder)
+    for (uint32_t i = 0; i < steps; i++, b->visit += groups) {
+        if (i % FEEDERS != feeder)
             continue;
-        const bf16 *from = x + i * chunk;
-        uint4 v[N];
+        const bf16 *from = x + i * CHUNK;
+        uint4 v[16];
         for (uint32_t looks = 0; !d->reads; looks++) {
             bool lacks = false;
 #pragma unroll
-            for (int n = 0; n < N; n++)
-                if (token0 + (wide ? 2 * n : n / 2) < tokens)
-                    v[n] = load_words(from + (wide ? 2 * n : n / 2) * pitch +
-                                      (wide ? 0 : n % 2 * 256));
+            for (int n = 0; n < 16; n++)
+                if (n / 2 < tokens)
+                    v[n] = load_words(from + n / 2 * pitch + n % 2 * (CHUNK / 2));
 #pragma unroll
-            for (int n = 0; n < N; n++)
-                lacks |= token0 + (wide ? 2 * n : n / 2) < tokens && is_empty(v[n]);
+            for (int n = 0; n < 16; n++)
+                lacks |= n / 2 < tokens && is_empty(v[n]);
             if (!d->waits || !__any_sync(~0u, lacks))
                 break;
-            const bf16 *sample = from + ((int)tokens - 1 - (int)token0) * (int)pitch;
-            while (__any_sync(~0u, is_empty(load_words(sample))))
-                if (++looks > LOOKS_AT_MEMORY)
-                    too_late(b, 16 + p);
+            if (looks > LOOKS_AT_MEMORY)
+                too_late(b, 16 + p);
+            if (tokens > 2)
+                while (__any_sync(~0u, is_empty(load_words(from + (tokens - 1) * pitch))))
+                    if (++looks > LOOKS_AT_MEMORY)
+                        too_late(b, 16 + p);
         }
-        if (b->visit >= PLACES)
-            bar_wait(b, b->empty + b->visit % PLACES * 8, (b->visit / PLACES - 1) & 1, 3);
+        catch_up(b, seen);
         if (!d->reads) {
-            const uint32_t to = place(b) + KEYED + unit / 8 * 1024 + token0 * 128;
+            const uint32_t to = place(b) + KEYED + b->lane / 8 * 1024;
 #pragma unroll
-            for (int n = 0; n < N; n++) {
-                const uint32_t token = token0 + (wide ? 2 * n : n / 2);
-                if (token < tokens)
-                    store_shared(to + (wide ? 2 * n : n / 2) * 128 + (wide ? 0 : n % 2 * 4096) +
-                                     ((unit % 8) ^ token) * 16,
+            for (int n = 0; n < 16; n++)
+                if (n / 2 < tokens)
+                    store_shared(to + n / 2 * 128 + n % 2 * 4096 + ((b->lane % 8) ^ n / 2) * 16,
                                  v[n]);
-            }
         }
         __syncwarp();
         if (b->lane == 0)
@@ -980,6 +1011,7 @@ FN void feed(struct block *b, uint32_t feeder)
 {
     const struct decode *d = b->d;
     const struct model *m = &d->m;
+    uint32_t seen = 0; /* of visits */
 #pragma unroll 1
     for (uint32_t l = 0; l < m->layers; l++) {
 #pragma unroll 1
@@ -988,11 +1020,8 @@ FN void feed(struct block *b, uint32_t feeder)
                                      : p == IS_O     ? (d->attends ? ATTENDED : QKV)
                                      : p == IS_GATED ? X1
                                                      : GATED;
-            if (p == IS_GATED)
-                feed_product<true>(b, IS_GATED, buffer_of(d, l, from), columns_of(m, from), feeder);
-            else
-                feed_product<false>(b, (enum product)p, buffer_of(d, l, from), columns_of(m, from),
-                                    feeder);
+            feed_product(b, (enum product)p, buffer_of(d, l, from), columns_of(m, from), feeder,
+                         &seen);
             if (p == IS_QKV && d->attends)
                 b->visit += b->keys.count;
         }
@@ -1260,16 +1289,16 @@ static void make(struct gpu *g, uint32_t gpu, uint32_t gpus, struct model m, int
     for (int w = 0; w < BUFFERS; w++)
         g->d.at[w] = g->d.words, g->d.words += m.tokens * host_columns(&m, w) / 2;
     g->d.buffers = (uint32_t *)take(2ull * g->d.words * 4, 0xff);
-    static CUtensorMap maps[4 * (WIDE_ROWS / 2) + 1];
+    static CUtensorMap maps[4 * (GROUP_ROWS / 2) + 1];
     for (int p = 0; p < 4; p++) {
         const uint64_t k = k_of_product(&m, p), deep = p == 2 ? 2 : 1,
                        rows = rows_of_product(&m, p) / deep;
-        for (uint32_t i = 0; i < (p == 2 ? WIDE_ROWS / 2 : TASK_ROWS) / 2; i++)
-            map_of(&maps[p * (WIDE_ROWS / 2) + i], g->d.w[p], {k, rows, deep, m.layers},
+        for (uint32_t i = 0; i < (p == 2 ? GROUP_ROWS / 2 : GROUP_ROWS) / 2; i++)
+            map_of(&maps[p * (GROUP_ROWS / 2) + i], g->d.w[p], {k, rows, deep, m.layers},
                    {k * 2, rows * k * 2, deep * rows * k * 2}, 2 * (i + 1), (uint32_t)deep);
     }
     const uint64_t line = (m.context + 1ull) * HEAD * 2;
-    map_of(&maps[4 * (WIDE_ROWS / 2)], g->d.cache,
+    map_of(&maps[4 * (GROUP_ROWS / 2)], g->d.cache,
            {HEAD, m.context + 1ull, (uint64_t)m.tokens * m.kv_heads, 2ull * m.layers},
            {HEAD * 2, line, line * m.tokens * m.kv_heads}, BLOCK_KEYS, 1);
     void *at = take(sizeof maps, 0);
@@ -1568,6 +1597,25 @@ static void bench(uint32_t gpus, struct model m, int ctas)
                sum / ctas, most);
     }
     printf("\n");
+    /* Whether the same CTAs are always slow: of gate and up, in even layers and in odd ones. */
+    double xy = 0, xx = 0, yy = 0, mean = 0, least = 1e9, most = 0;
+    double *half = (double *)calloc(2 * ctas, sizeof *half);
+    for (int c = 0; c < ctas; c++)
+        for (uint32_t l = 1; l + 1 < m.layers; l++)
+            half[2 * c + l % 2] += (double)(times[(c * m.layers + l) * MARKS + GATED_DONE] -
+                                            times[(c * m.layers + l) * MARKS + O_DONE]) /
+                                   1e3 / (m.layers / 2 - 1);
+    for (int c = 0; c < 2 * ctas; c++)
+        mean += half[c] / (2 * ctas);
+    for (int c = 0; c < ctas; c++) {
+        const double x = half[2 * c] - mean, y = half[2 * c + 1] - mean;
+        xy += x * y, xx += x * x, yy += y * y;
+        least = fmin(least, x + mean), most = fmax(most, x + mean);
+    }
+    printf("    gate and up by CTA, mean of layers: %.1f us, %.1f to %.1f; correlation of even and "
+           "odd layers %.2f\n",
+           mean, least, most, xy / sqrt(xx * yy));
+    free(half);
     free(times);
     for (uint32_t i = 0; i < gpus; i++)
         unmake(&g[i]);
