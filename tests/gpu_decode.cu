@@ -59,11 +59,12 @@ enum {
     KEYS_BYTES = BLOCK_KEYS * BOX * 2, /* half of the elements of a block's keys or values */
     KEYED = GROUP_ROWS * CHUNK *
             2, /* bytes of W in a place, 32 KB, and so are BLOCK_KEYS keys and values */
-    PLACE = KEYED + 8 * CHUNK * 2, /* and behind them of x */
+    X_PLACE = 8 * CHUNK * 2, /* bytes of a chunk of x */
+    X_PLACES = 4,            /* a multiple of FEEDERS, so that a place has one feeder */
     PLACES = 5,
     FEEDERS = 2,                       /* warps that bring x */
     SUMS = CONSUMERS * GROUP_ROWS * 8, /* floats */
-    SHARED = PLACES * PLACE + 2 * SUMS * 4,
+    SHARED = PLACES * KEYED + X_PLACES * X_PLACE + 2 * SUMS * 4,
     MOST_GPUS = 2,
 };
 static_assert(4 * KEYS_BYTES == KEYED, "a place holds keys and values of a block");
@@ -71,8 +72,8 @@ static_assert(CONSUMERS * GROUP * HEAD == 2 * SUMS, "attention's parts of all wa
 static_assert(SHARED + 4096 <= 227 * 1024, "shared memory of an SM");
 
 #define EMPTY 0xffffffffu
-/* Waits are bounded by counted looks, which need fewer instructions than clocks: seconds. */
-#define LOOKS_AT_BARRIER 100000000u
+/* Bounds of waits: seconds. At memory by counted looks, which need fewer instructions than clocks. */
+#define LIMIT_NS 2000000000ull
 #define LOOKS_AT_MEMORY 3000000u
 
 /* What lies between products, of two layers in turn: [tokens, columns] of bf16. */
@@ -294,9 +295,11 @@ struct block {
     const struct decode *d;
     const struct rows *own; /* [4], in shared memory */
     struct rows keys;
-    uint32_t ring, full, empty; /* shared memory: the places, and barriers of each */
-    float *sums;                /* two of SUMS */
+    uint32_t ring, full, empty;       /* shared memory: the places, and barriers of each */
+    uint32_t x_ring, x_full, x_empty; /* likewise of x */
+    float *sums;                      /* two of SUMS */
     uint32_t visit; /* of a place of the ring, counted by producer and consumers alike */
+    uint32_t chunk; /* of x, likewise by feeders and consumers */
     uint32_t task;  /* counted, for the choice of sums */
     uint32_t warp, lane;
     float (*squares)[8]; /* [CONSUMERS]: of the rows that this CTA has made last */
@@ -312,14 +315,20 @@ FN void too_late(const struct block *b, uint32_t what)
 
 FN void bar_wait(const struct block *b, uint32_t bar, uint32_t parity, uint32_t what)
 {
-    for (uint32_t looks = 0; !bar_try(bar, parity); looks++)
-        if (looks > LOOKS_AT_BARRIER)
-            too_late(b, what);
+    uint64_t start = 0;
+    for (uint32_t looks = 0; !bar_try(bar, parity); looks++) {
+        if (looks % 1024 == 0) {
+            const uint64_t now = now_ns();
+            start = looks ? start : now;
+            if (now - start > LIMIT_NS)
+                too_late(b, what);
+        }
+    }
 }
 
 FN uint32_t place(const struct block *b)
 {
-    return b->ring + b->visit % PLACES * PLACE;
+    return b->ring + b->visit % PLACES * KEYED;
 }
 FN void await_full(const struct block *b)
 {
@@ -382,8 +391,6 @@ FN void load_product(struct block *b, uint32_t layer, enum product p)
             const struct rows r = group_of(b->own[p], i, groups);
             const CUtensorMap *map = d->maps + p * (GROUP_ROWS / 2) + r.count / 2 - 1;
             const uint32_t full = await_empty(b, r.count * (p == IS_GATED ? 2 : 1) * CHUNK * 2);
-            if (i > 0)
-                bar_arrive(full); /* for x, which the first group has brought */
 #pragma unroll 1
             for (uint32_t n = 0; d->loads && n < CONSUMERS; n++)
                 tma_load(place(b) + n * (KEYED / CONSUMERS), map, full, k + n * BOX, r.first, 0,
@@ -399,7 +406,6 @@ FN void load_keys(struct block *b, uint32_t layer)
 #pragma unroll 1
     for (uint32_t i = b->keys.first; i < b->keys.first + b->keys.count; i++, b->visit++) {
         const uint32_t full = await_empty(b, KEYED);
-        bar_arrive(full); /* for x, which keys have none of */
 #pragma unroll 1
         for (uint32_t n = 0; n < 4; n++)
             tma_load(place(b) + n * KEYS_BYTES, map, full, n % 2 * BOX, i % blocks * BLOCK_KEYS,
@@ -487,14 +493,22 @@ FN void run_product(struct block *b, enum product p, struct result out)
     const uint32_t tid = b->warp * 32 + b->lane, g = b->lane / 4, t4 = b->lane % 4;
     const bool gated = p == IS_GATED, normed = p == IS_QKV || gated;
     const uint32_t steps = k_of(&d->m, p) / CHUNK, groups = groups_of(r, p);
-    const uint32_t at_w = b->warp * (KEYED / CONSUMERS) + g * 128,
-                   at_x = KEYED + b->warp * 1024 + g * 128;
+    const uint32_t at_w = b->warp * (KEYED / CONSUMERS) + g * 128, at_x = b->warp * 1024 + g * 128;
     float acc[GROUPS][2][4] = {};
     /* Not unrolled: written out 14 times, its instructions came from memory beside the weights, and a
      * layer took 60 us in place of 49. */
 #pragma unroll 1
     for (uint32_t c = 0; c < steps; c++) {
         uint4 v[2];
+        const uint32_t x_at = b->x_ring + b->chunk % X_PLACES * X_PLACE + at_x;
+        bar_wait(b, b->x_full + b->chunk % X_PLACES * 8, b->chunk / X_PLACES & 1, 4);
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            v[n] = load_shared(x_at + ((t4 * 2 + n) ^ g) * 16);
+        __syncwarp();
+        if (b->lane == 0)
+            bar_arrive(b->x_empty + b->chunk % X_PLACES * 8);
+        b->chunk++;
 #pragma unroll
         for (uint32_t i = 0; i < GROUPS; i++) {
             if (i >= groups)
@@ -504,13 +518,11 @@ FN void run_product(struct block *b, enum product p, struct result out)
                 give_back(b);
                 continue;
             }
-            const uint32_t w_at = place(b) + at_w, x_at = place(b) + at_x;
+            const uint32_t w_at = place(b) + at_w;
             uint4 w[2][2][2];
 #pragma unroll
             for (int n = 0; n < 2; n++) {
                 const uint32_t unit = ((t4 * 2 + n) ^ g) * 16;
-                if (i == 0)
-                    v[n] = load_shared(x_at + unit);
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     w[n][e / 2][e % 2] = load_shared(w_at + e * 8 * 128 + unit);
@@ -947,30 +959,18 @@ FN void load(struct block *b)
         }
 }
 
-/* This visit's place is free. A phase's parity tells two neighbours apart, so a warp that makes few of
- * the visits looks at some of those between, too. */
-FN void catch_up(const struct block *b, uint32_t *seen)
-{
-    while (*seen < b->visit) {
-        *seen = b->visit - *seen > PLACES - 1 ? *seen + PLACES - 1 : b->visit;
-        if (*seen >= PLACES)
-            bar_wait(b, b->empty + *seen % PLACES * 8, (*seen / PLACES - 1) & 1, 3);
-    }
-}
-
-/* A warp that brings x: each FEEDERS-th chunk, behind W in its place, as TMA would have swizzled it. A lane
- * has 16 bytes of each half of a token's row. While something lacks, it looks at 16 bytes: all of many
- * tokens would be as much traffic as the weights. */
+/* A warp that brings x: each FEEDERS-th chunk, as TMA would have swizzled it. A lane has 16 bytes of each
+ * half of a token's row. While something lacks, it looks at 16 bytes: all of many tokens would be as much
+ * traffic as the weights. */
 FN void feed_product(struct block *b, enum product p, const bf16 *x, uint32_t pitch,
-                     uint32_t feeder, uint32_t *seen)
+                     uint32_t feeder)
 {
     const struct decode *d = b->d;
-    const uint32_t steps = k_of(&d->m, p) / CHUNK, tokens = d->m.tokens,
-                   groups = groups_of(b->own[p], p);
+    const uint32_t steps = k_of(&d->m, p) / CHUNK, tokens = d->m.tokens;
     x += b->lane * 8;
 #pragma unroll 1
-    for (uint32_t i = 0; i < steps; i++, b->visit += groups) {
-        if (i % FEEDERS != feeder)
+    for (uint32_t i = 0; i < steps; i++, b->chunk++) {
+        if (b->chunk % FEEDERS != feeder)
             continue;
         const bf16 *from = x + i * CHUNK;
         uint4 v[16];
@@ -992,9 +992,11 @@ FN void feed_product(struct block *b, enum product p, const bf16 *x, uint32_t pi
                     if (++looks > LOOKS_AT_MEMORY)
                         too_late(b, 16 + p);
         }
-        catch_up(b, seen);
+        const uint32_t at = b->chunk % X_PLACES, turn = b->chunk / X_PLACES;
+        if (turn)
+            bar_wait(b, b->x_empty + at * 8, (turn - 1) & 1, 3);
         if (!d->reads) {
-            const uint32_t to = place(b) + KEYED + b->lane / 8 * 1024;
+            const uint32_t to = b->x_ring + at * X_PLACE + b->lane / 8 * 1024;
 #pragma unroll
             for (int n = 0; n < 16; n++)
                 if (n / 2 < tokens)
@@ -1003,7 +1005,7 @@ FN void feed_product(struct block *b, enum product p, const bf16 *x, uint32_t pi
         }
         __syncwarp();
         if (b->lane == 0)
-            bar_arrive(b->full + b->visit % PLACES * 8);
+            bar_arrive(b->x_full + at * 8);
     }
 }
 
@@ -1011,7 +1013,6 @@ FN void feed(struct block *b, uint32_t feeder)
 {
     const struct decode *d = b->d;
     const struct model *m = &d->m;
-    uint32_t seen = 0; /* of visits */
 #pragma unroll 1
     for (uint32_t l = 0; l < m->layers; l++) {
 #pragma unroll 1
@@ -1020,10 +1021,7 @@ FN void feed(struct block *b, uint32_t feeder)
                                      : p == IS_O     ? (d->attends ? ATTENDED : QKV)
                                      : p == IS_GATED ? X1
                                                      : GATED;
-            feed_product(b, (enum product)p, buffer_of(d, l, from), columns_of(m, from), feeder,
-                         &seen);
-            if (p == IS_QKV && d->attends)
-                b->visit += b->keys.count;
+            feed_product(b, (enum product)p, buffer_of(d, l, from), columns_of(m, from), feeder);
         }
     }
 }
@@ -1032,28 +1030,27 @@ __global__ void __launch_bounds__(THREADS + 128, 1)
     decode_kernel(const __grid_constant__ struct decode d)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
-    __shared__ uint64_t bars[2][PLACES];
+    __shared__ uint64_t bars[2][PLACES], x_bars[2][X_PLACES];
     __shared__ struct rows own[4];
     __shared__ float squares[CONSUMERS][8], scale[2][8];
-    struct block b = {&d,
-                      own,
-                      d.keys[blockIdx.x],
-                      shared_address(memory),
-                      shared_address(bars[0]),
-                      shared_address(bars[1]),
-                      (float *)(memory + PLACES * PLACE),
-                      0,
-                      0,
-                      threadIdx.x / 32,
-                      threadIdx.x % 32,
-                      squares,
-                      scale};
+    struct block b = {};
+    b.d = &d, b.own = own, b.keys = d.keys[blockIdx.x];
+    b.ring = shared_address(memory), b.x_ring = b.ring + PLACES * KEYED;
+    b.full = shared_address(bars[0]), b.empty = shared_address(bars[1]);
+    b.x_full = shared_address(x_bars[0]), b.x_empty = shared_address(x_bars[1]);
+    b.sums = (float *)(memory + PLACES * KEYED + X_PLACES * X_PLACE);
+    b.warp = threadIdx.x / 32, b.lane = threadIdx.x % 32;
+    b.squares = squares, b.scale = scale;
     if (threadIdx.x < 4)
         own[threadIdx.x] = d.rows[blockIdx.x * 4 + threadIdx.x];
     if (threadIdx.x == 0) {
         for (int i = 0; i < PLACES; i++) {
-            bar_init(b.full + i * 8, 2); /* W and x */
+            bar_init(b.full + i * 8, 1);
             bar_init(b.empty + i * 8, CONSUMERS);
+        }
+        for (int i = 0; i < X_PLACES; i++) {
+            bar_init(b.x_full + i * 8, 1);
+            bar_init(b.x_empty + i * 8, CONSUMERS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
