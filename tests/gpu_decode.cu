@@ -1218,37 +1218,27 @@ static void *take(uint64_t bytes, int value)
     return p;
 }
 
-/* Rows of all products by CTA, so that all CTAs take as long for a layer's bytes, at `speed` each; what does
- * not divide goes to who would be ready first. O and down share rows, since a residual stays with its
- * thread, of which there are GROUP_ROWS / 8 * THREADS. */
-static void share_rows(const struct model *m, struct rows *rows, int ctas, const double *speed)
+/* Rows of all products by CTA, so that all CTAs read about as many bytes in a layer: what does not
+ * divide goes to those that have least. O and down share rows, since a residual stays with its thread. */
+static void share_rows(const struct model *m, struct rows *rows, int ctas)
 {
     static const int order[] = {3, 2, 0};
-    double *bytes = (double *)calloc(ctas, sizeof *bytes), all = 0;
-    for (int i = 0; i < ctas; i++)
-        all += speed[i];
+    double *bytes = (double *)calloc(ctas, sizeof *bytes);
     for (int n = 0; n < 3; n++) {
         const int p = order[n];
         const double unit = p == 3 ? k_of_product(m, 3) + k_of_product(m, 1)
                                    : k_of_product(m, p) * (p == 2 ? 2 : 1);
-        const uint32_t units = rows_of_product(m, p) / (p == 2 ? 4 : 2),
-                       most = p == 2 ? GROUPS * GROUP_ROWS / 4 : GROUP_ROWS / 2;
-        uint32_t left = units;
-        for (int i = 0; i < ctas; i++) {
-            const uint32_t count = (uint32_t)(units * speed[i] / all);
-            rows[i * 4 + p].count = count < most ? count : most;
-            bytes[i] += unit * rows[i * 4 + p].count;
-            left -= rows[i * 4 + p].count;
-        }
-        for (; left; left--) {
-            int first = -1;
+        const uint32_t units = rows_of_product(m, p) / (p == 2 ? 4 : 2);
+        for (int i = 0; i < ctas; i++)
+            rows[i * 4 + p].count = units / ctas, bytes[i] += unit * (units / ctas);
+        for (uint32_t left = units % ctas; left; left--) {
+            int least = 0;
             for (int i = 0; i < ctas; i++)
-                if (rows[i * 4 + p].count < most &&
-                    (first < 0 ||
-                     (bytes[i] + unit) / speed[i] < (bytes[first] + unit) / speed[first]))
-                    first = i;
-            rows[first * 4 + p].count++;
-            bytes[first] += unit;
+                if (rows[i * 4 + p].count == units / ctas &&
+                    (rows[least * 4 + p].count > units / ctas || bytes[i] < bytes[least]))
+                    least = i;
+            rows[least * 4 + p].count++;
+            bytes[least] += unit;
         }
         for (uint32_t i = 0, at = 0; i < (uint32_t)ctas; at += rows[i++ * 4 + p].count)
             rows[i * 4 + p].first = at;
@@ -1259,27 +1249,6 @@ static void share_rows(const struct model *m, struct rows *rows, int ctas, const
             rows[i * 4 + p].first *= 2, rows[i * 4 + p].count *= 2;
     }
     free(bytes);
-}
-
-/* How fast each CTA of a GPU is: the bytes of gate and up that it reads, by the time it takes, in a launch
- * whose times are there. SMs differ by a fifth, and always the same ones. */
-static void measure_speed(const struct gpu *g, int ctas, double *speed)
-{
-    const struct model *m = &g->d.m;
-    const uint64_t n = (uint64_t)ctas * m->layers * MARKS;
-    uint64_t *times = (uint64_t *)malloc(n * 8);
-    struct rows *rows = (struct rows *)malloc(ctas * 4 * sizeof *rows);
-    CUDA(cudaMemcpy(times, g->times, n * 8, cudaMemcpyDefault));
-    CUDA(cudaMemcpy(rows, g->d.rows, ctas * 4 * sizeof *rows, cudaMemcpyDefault));
-    for (int c = 0; c < ctas; c++) {
-        uint64_t ns = 0;
-        for (uint32_t l = 0; l < m->layers; l++)
-            ns += times[(c * m->layers + l) * MARKS + GATED_DONE] -
-                  times[(c * m->layers + l) * MARKS + O_DONE];
-        speed[c] = rows[c * 4 + 2].count * 1e6 / (double)ns;
-    }
-    free(times);
-    free(rows);
 }
 
 static void make(struct gpu *g, uint32_t gpu, uint32_t gpus, struct model m, int ctas)
@@ -1333,11 +1302,7 @@ static void make(struct gpu *g, uint32_t gpu, uint32_t gpus, struct model m, int
     CUDA(cudaMemcpy(at, maps, sizeof maps, cudaMemcpyHostToDevice));
     g->d.maps = (const CUtensorMap *)at;
     struct rows *rows = (struct rows *)calloc(ctas * 4, sizeof *rows);
-    double *speed = (double *)malloc(ctas * sizeof *speed);
-    for (int i = 0; i < ctas; i++)
-        speed[i] = 1;
-    share_rows(&m, rows, ctas, speed);
-    free(speed);
+    share_rows(&m, rows, ctas);
     at = take(ctas * 4 * sizeof *rows, 0);
     CUDA(cudaMemcpy(at, rows, ctas * 4 * sizeof *rows, cudaMemcpyHostToDevice));
     free(rows);
@@ -1553,9 +1518,8 @@ static int by_value(const void *a, const void *b)
 static void bench(uint32_t gpus, struct model m, int ctas)
 {
     enum { LAUNCHES = 25 };
-    static const char *const names[] = {
-        "weights are read", "multiplied, not read", "products, nobody waits", "products in turn",
-        "layers",           "layers, rows by speed"};
+    static const char *const names[] = {"weights are read", "multiplied, not read",
+                                        "products, nobody waits", "products in turn", "layers"};
     struct gpu g[MOST_GPUS];
     cudaEvent_t at[LAUNCHES + 1];
     for (uint32_t i = 0; i < gpus; i++)
@@ -1570,29 +1534,13 @@ static void bench(uint32_t gpus, struct model m, int ctas)
     CUDA(cudaSetDevice(0));
     for (int i = 0; i <= LAUNCHES; i++)
         CUDA(cudaEventCreate(&at[i]));
-    for (int mode = 0; mode < 6; mode++) {
+    for (int mode = 0; mode < 5; mode++) {
         for (uint32_t i = 0; i < gpus; i++) {
             CUDA(cudaSetDevice(i));
             g[i].d.reads = mode == 0, g[i].d.loads = mode != 1, g[i].d.waits = mode > 2,
             g[i].d.attends = mode > 3;
             CUDA(cudaMemset(g[i].d.buffers, mode > 2 ? 0xff : 0, 2ull * g[i].d.words * 4));
             CUDA(cudaDeviceSynchronize());
-        }
-        for (int round = 0; mode == 5 && round < 3; round++) {
-            double *speed = (double *)malloc(ctas * sizeof *speed);
-            struct rows *rows = (struct rows *)calloc(ctas * 4, sizeof *rows);
-            for (uint32_t i = 0; i < gpus; i++)
-                g[i].d.times = g[i].times;
-            launch(g, gpus, ctas);
-            finish(g, gpus);
-            for (uint32_t i = 0; i < gpus; i++) {
-                measure_speed(&g[i], ctas, speed);
-                share_rows(&m, rows, ctas, speed);
-                CUDA(cudaMemcpy((void *)g[i].d.rows, rows, ctas * 4 * sizeof *rows,
-                                cudaMemcpyDefault));
-                g[i].d.times = NULL;
-            }
-            free(speed), free(rows);
         }
         for (int i = 0; i < 3; i++)
             launch(g, gpus, ctas);
