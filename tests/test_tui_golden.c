@@ -5,71 +5,85 @@
 
 #include <math.h>
 
+enum plane { UTF8, ASCII, MONO };
+
 struct scene {
     const char *name, *keys;
-    int first, second;
+    int first, second, width, height;
+    enum plane plane;
 };
 
-static const struct scene everywhere[] = {
-    {"start", "", 0, -1},
-    {"chain", "w\nEnter\nEnter\n", 0, -1},
+/* Each screen, each size and each plane once. */
+static const struct scene scenes[] = {
+    {"start", "", 0, -1, 120, 40, UTF8},
+    {"chain", "w\nEnter\nEnter\n", 0, -1, 40, 10, MONO},
+    {"start", "", 0, -1, 30, 6, ASCII},
+    {"overlap", "2\n", 0, -1, 200, 60, UTF8},
+    {"roles", "3\n", 0, -1, 120, 40, UTF8},
+    {"stalls", "4\n", 0, -1, 120, 40, UTF8},
+    {"slowest", "5\n", 0, -1, 120, 40, UTF8},
+    {"critical", "6\nRight*20\n", 0, -1, 120, 40, UTF8},
+    {"why", "8\ne\n", 0, -1, 120, 40, UTF8},
+    {"compare-why", "8\nz\n", 0, 1, 120, 40, UTF8},
+    {"range", "Right*4\n[\nRight*20\n]\n", 0, -1, 120, 40, UTF8},
+    {"ctas", "Down Space\n+ + +\nDown*2\n", 0, -1, 120, 40, ASCII},
+    {"search", "/\ntype tile 9\nEnter\n", 0, -1, 120, 40, UTF8},
+    {"filter", "\\\ntype rank 7\nEnter\n", 0, -1, 120, 40, UTF8},
+    {"links", "Down*5\nRight*6\n", 0, -1, 120, 40, UTF8},
+    {"help", "?\n", 0, -1, 80, 24, UTF8},
+    {"cut", "e\n", 3, -1, 120, 40, UTF8},
+    {"empty", "", 2, -1, 120, 40, UTF8},
+    {"compare", "", 0, 1, 120, 40, UTF8},
+    {"compare-roles", "3\nDown*2\nSpace\n", 0, 1, 120, 40, MONO},
 };
 
-/* Where the size adds nothing: at 120x40. */
-static const struct scene once[] = {
-    {"overlap", "2\n", 0, -1},
-    {"roles", "3\n", 0, -1},
-    {"stalls", "4\n", 0, -1},
-    {"slowest", "5\n", 0, -1},
-    {"critical", "6\nRight*20\n", 0, -1},
-    {"why", "8\ne\n", 0, -1},
-    {"compare-why", "8\nz\n", 0, 1},
-    {"range", "Right*4\n[\nRight*20\n]\n", 0, -1},
-    {"ctas", "Down Space\n+ + +\nDown*2\n", 0, -1},
-    {"search", "/\ntype tile 9\nEnter\n", 0, -1},
-    {"filter", "\\\ntype rank 7\nEnter\n", 0, -1},
-    {"links", "Down*5\nRight*6\n", 0, -1},
-    {"help", "?\n", 0, -1},
-    {"cut", "e\n", 3, -1},
-    {"empty", "", 2, -1},
-    {"compare", "", 0, 1},
-    {"compare-roles", "3\nDown*2\nSpace\n", 0, 1},
-};
-
-static int check(const struct scene *scene, int width, int height, int ascii)
+/* The screen of a scene in the plane, size given. MONO: as a terminal without colours is sent it. */
+static char *text_of(const struct scene *scene, int width, int height, enum plane plane)
 {
-    char path[160];
     struct stage s;
-    snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-%s.txt", scene->name, width, height,
-             ascii ? "ascii" : "utf8");
-    stage_open(&s, scene->first, scene->second, width, height, ascii);
+    char *text = NULL;
+    size_t size = 0;
+    stage_open(&s, scene->first, scene->second, width, height, plane == ASCII);
     stage_play(&s, scene->keys);
-    char *text = screen_text(&s.cells, !ascii);
-    int same = screen_golden(path, text);
-    for (const char *c = text; ascii && *c; c++)
-        assert_true((unsigned char)*c < 0x80);
-    free(text);
+    if (plane != MONO) {
+        text = screen_text(&s.cells, plane == UTF8);
+    } else {
+        FILE *f = open_memstream(&text, &size);
+        assert_non_null(f);
+        cells_dump_text(&s.cells, f);
+        cells_dump_monochrome(&s.cells, f);
+        fclose(f);
+    }
     stage_close(&s);
-    return same;
+    return text;
 }
 
-static void screens_at_every_size(void **state)
+static void screens_are_the_golden_ones(void **state)
+{
+    static const char *const planes[] = {"utf8", "ascii", "mono"};
+    char path[160];
+    int wrong = 0;
+    for (const struct scene *c = scenes; c < scenes + sizeof scenes / sizeof *scenes; c++) {
+        char *text = text_of(c, c->width, c->height, c->plane);
+        snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-%s.txt", c->name, c->width,
+                 c->height, planes[c->plane]);
+        wrong += !screen_golden(path, text);
+        free(text);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* At every size the first two screens in ASCII hold nothing else. */
+static void ascii_is_ascii_at_every_size(void **state)
 {
     static const int size[][2] = {{80, 24}, {120, 40}, {200, 60}, {40, 10}, {30, 6}};
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof everywhere / sizeof *everywhere; i++)
-        for (size_t k = 0; k < sizeof size / sizeof *size; k++)
-            for (int ascii = 0; ascii < 2; ascii++)
-                wrong += !check(&everywhere[i], size[k][0], size[k][1], ascii);
-    assert_int_equal(wrong, 0);
-}
-
-static void every_panel_and_state(void **state)
-{
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof once / sizeof *once; i++)
-        wrong += !check(&once[i], 120, 40, 0);
-    assert_int_equal(wrong, 0);
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < sizeof size / sizeof *size; k++) {
+            char *text = text_of(&scenes[i], size[k][0], size[k][1], ASCII);
+            for (const char *c = text; *c; c++)
+                assert_true((unsigned char)*c < 0x80);
+            free(text);
+        }
 }
 
 /* What a slow message's time is made of adds up to it, in one unit. */
@@ -103,35 +117,9 @@ static void parts_of_a_message_add_up(void **state)
 }
 
 /* A terminal without colours is sent glyphs and attributes alone: drawn so, every class of cell
- * still differs from every other, and the screen is the golden one. */
-static int check_monochrome(const struct scene *scene, int width, int height)
-{
-    char path[160];
-    struct stage s;
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    stage_open(&s, scene->first, scene->second, width, height, 0);
-    stage_play(&s, scene->keys);
-    cells_dump_text(&s.cells, f);
-    cells_dump_monochrome(&s.cells, f);
-    fclose(f);
-    snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-mono.txt", scene->name, width, height);
-    int same = screen_golden(path, text);
-    free(text);
-    stage_close(&s);
-    return same;
-}
-
+ * still differs from every other. */
 static void monochrome_says_the_same(void **state)
 {
-    static const int size[][2] = {{80, 24}, {120, 40}, {200, 60}, {40, 10}, {30, 6}};
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof everywhere / sizeof *everywhere; i++)
-        for (size_t k = 0; k < sizeof size / sizeof *size; k++)
-            wrong += !check_monochrome(&everywhere[i], size[k][0], size[k][1]);
-    assert_int_equal(wrong, 0);
     for (int a = 0; a < SPAN_CLASSES; a++)
         for (int b = 0; b < a; b++) {
             assert_int_not_equal(span_look[a].glyph, span_look[b].glyph);
@@ -148,8 +136,8 @@ static void monochrome_says_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(screens_at_every_size),
-        cmocka_unit_test(every_panel_and_state),
+        cmocka_unit_test(screens_are_the_golden_ones),
+        cmocka_unit_test(ascii_is_ascii_at_every_size),
         cmocka_unit_test(parts_of_a_message_add_up),
         cmocka_unit_test(monochrome_says_the_same),
     };
