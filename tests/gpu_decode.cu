@@ -1,26 +1,29 @@
 /*
- * A decoder's layers in one launch: the engine alone. Weights stream through the shared memory of all
- * SMs in the order in which they are used and wait for nothing; what a product needs of another comes
- * as data that is its own flag. A layer is Llama's: RMSNorm, Q K V, rotary embedding, attention over a
- * cache, O, sum over GPUs, residual, RMSNorm, gate and up, SwiGLU, down, sum over GPUs, residual.
+ * The engine of a decoder's layers in one launch, alone. Weights stream through the shared memory of
+ * all SMs in the order of their use and wait for nothing. Data between products is its own flag. A
+ * layer is Llama's: RMSNorm, Q K V, rotary embedding, attention over a cache, O, sum over GPUs,
+ * residual, RMSNorm, gate and up, SwiGLU, down, sum over GPUs, residual.
  *
- *     gpu_decode check GPUS            every element of every layer's results beside a plain kernel's
- *     gpu_decode bench GPUS [LAYERS]   us a layer beside reading its bytes at 4,600 GB/s
+ *     gpu_decode check GPUS            compares each part of the last layer with plain kernels
+ *     gpu_decode bench GPUS [LAYERS]   prints us a layer beside the time of reading its bytes
  *
- * One process, GPUS of them (1 or 2) that can read each other. Exit status: 0 right, 1 wrong, 77 no
- * such GPUs here.
+ * One process drives 1 or 2 GPUs, which read each other's memory. Exit status: 0 right, 1 wrong,
+ * 77 no such GPUs here.
  *
- * The way of one product, y = x W^T. W lies as PyTorch's Linear has it, [rows, K]. A CTA owns up to 32
- * neighbouring rows (a task). A thread of its own copies 512 columns of them at a time into the next place
- * of a ring, by eight TMA loads of 64 columns (a bulk copy for each row's 1,024 bytes reached 3,110 GB/s of
- * 4,600: the TMA unit takes about 40 ns for a copy). Eight warps multiply: each takes 64 of the 512 columns,
- * mma.sync m16n8k16 with 16 rows of W as A and eight tokens as B. A lane takes 16 neighbouring columns of a
- * row, as A and as B alike, so that its loads are of 16 bytes and meet no bank twice. Sums of the warps meet in shared memory
- * at the task's end, always in the same order, so results have the same bits on every run and GPU.
+ * Roles of a CTA's warps. Eight multiply. One thread loads weights and keys. Two warps, the feeders,
+ * bring x. One warp computes the norms' scales and resets buffers.
  *
- * Data that is its own flag: a buffer between two products is full of EMPTY, which is no number that a
- * product writes (a NaN), until its words are stored; readers load a word until it is something else.
- * Words are emptied one layer later, when every CTA has shown by what it made that it has read them.
+ * A product is y = x W^T; W is [rows, K], as PyTorch's Linear keeps it. A CTA owns neighbouring rows,
+ * in groups of up to 32. A place of the ring holds 512 columns of a group, by eight TMA loads of 64
+ * columns. (A bulk copy for each row reached 3,110 GB/s of 4,600: the TMA unit takes 40 ns a copy.) A
+ * warp multiplies 64 of the columns by mma.sync m16n8k16: 16 rows of W are A, eight tokens are B. A
+ * lane takes 16 neighbouring columns of A and of B, so its loads are 16 bytes wide and free of bank
+ * conflicts. The warps' sums meet in shared memory in a fixed order: every run and every GPU has the
+ * same bits.
+ *
+ * Data that is its own flag: a buffer between two products holds EMPTY, a NaN that no product writes,
+ * until its words are stored. A reader loads a word until it is something else. Words are reset one
+ * layer later, when the results of every CTA have shown that it has read them.
  */
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -72,7 +75,8 @@ static_assert(CONSUMERS * GROUP * HEAD == 2 * SUMS, "attention's parts of all wa
 static_assert(SHARED + 4096 <= 227 * 1024, "shared memory of an SM");
 
 #define EMPTY 0xffffffffu
-/* Bounds of waits: seconds. At memory by counted looks, which need fewer instructions than clocks. */
+/* Bounds of waits: seconds. At memory by counted looks, which need fewer instructions than
+ * clocks. */
 #define LIMIT_NS 2000000000ull
 #define LOOKS_AT_MEMORY 3000000u
 
@@ -128,8 +132,8 @@ struct decode {
     uint32_t *late;           /* where a wait has outlasted its limit: what it waited for */
 };
 
-/* Where the i-th of `of` equal shares begins. units * of fits 32 bits, since divisions of 64 take a GPU
- * a tenth of a microsecond. */
+/* Where the i-th of `of` equal shares begins. units * of fits 32 bits, since divisions of 64
+ * take a GPU a tenth of a microsecond. */
 __host__ __device__ inline uint32_t share(uint32_t units, uint32_t i, uint32_t of)
 {
     return units * i / of;
@@ -235,8 +239,8 @@ FN void meet(void) /* the warps that multiply */
 {
     asm volatile("bar.sync 1, %0;" ::"n"((int)THREADS) : "memory");
 }
-/* Whole warps: those that multiply and the one beside them. Each number has one use:
- * 2 a layer's first product is done, 3 buffers are EMPTY, 4 and 5 scales are there, 6 and 7 squares are. */
+/* Whole warps: those that multiply and the one beside them. Each number has one use: 2 a layer's
+ * first product is done, 3 buffers are EMPTY, 4 and 5 scales are there, 6 and 7 squares are. */
 FN void tell(int id)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"((int)THREADS + 32) : "memory");
@@ -348,8 +352,8 @@ FN uint32_t k_of(const struct model *m, enum product p)
 {
     return p == IS_O ? m->heads * HEAD : p == IS_DOWN ? m->inner : m->hidden;
 }
-/* A CTA's rows in a product are groups, of gate and up as many rows of each. Every group is multiplied by
- * a chunk of x before the next chunk's first, so x is brought once. */
+/* A CTA's rows in a product are groups, of gate and up as many rows of each. Every group is
+ * multiplied by a chunk of x before the next chunk's first, so x is brought once. */
 FN uint32_t groups_of(struct rows r, enum product p)
 {
     const uint32_t most = p == IS_GATED ? GROUP_ROWS / 2 : GROUP_ROWS;
@@ -429,8 +433,9 @@ struct result {
     const bf16 *norm; /* of the next norm, where there is one */
 };
 
-/* A row's element for the next norm: times the norm's weight; the scale, which depends on all CTAs'
- * squares, follows behind the next product. This CTA's squares are left in shared memory, by warp. */
+/* A row's element for the next norm: times the norm's weight; the scale, which depends on all
+ * CTAs' squares, follows behind the next product. This CTA's squares are left in shared memory,
+ * by warp. */
 FN float hand_over(const struct block *b, float residual, const bf16 *norm)
 {
     float square = norm ? residual * residual : 0;
@@ -495,8 +500,8 @@ FN void run_product(struct block *b, enum product p, struct result out)
     const uint32_t steps = k_of(&d->m, p) / CHUNK, groups = groups_of(r, p);
     const uint32_t at_w = b->warp * (KEYED / CONSUMERS) + g * 128, at_x = b->warp * 1024 + g * 128;
     float acc[GROUPS][2][4] = {};
-    /* Not unrolled: written out 14 times, its instructions came from memory beside the weights, and a
-     * layer took 60 us in place of 49. */
+    /* Not unrolled: written out 14 times, its instructions came from memory beside the weights,
+     * and a layer took 60 us in place of 49. */
 #pragma unroll 1
     for (uint32_t c = 0; c < steps; c++) {
         uint4 v[2];
@@ -623,9 +628,10 @@ FN uint64_t *part_of(const struct decode *d, uint32_t slot, uint32_t head)
     return d->parts + ((uint64_t)slot * GROUP + head) * (HEAD + 1);
 }
 
-/* Keys of this CTA, a segment for each token and key head among them. A warp takes 16 of 64 keys, as
- * FlashAttention-2 does, with the group's query heads as rows of A; the other four warps take every second
- * block. A segment's part: for each head its normed sum, and the base-2 logarithm of its weight. */
+/* Keys of this CTA, a segment for each token and key head among them. A warp takes 16 of 64
+ * keys, as FlashAttention-2 does, with the group's query heads as rows of A; the other four
+ * warps take every second block. A segment's part: for each head its normed sum, and the base-2
+ * logarithm of its weight. */
 FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
 {
     const struct decode *d = b->d;
@@ -730,7 +736,8 @@ FN void run_keys(struct block *b, const bf16 *qkv, uint32_t tag)
     }
 }
 
-/* Query heads of all tokens behind each other: this CTA's, from their segments and the new token. */
+/* Query heads of all tokens behind each other: this CTA's, from their segments and the new
+ * token. */
 FN void run_heads(struct block *b, uint32_t layer, const bf16 *qkv, bf16 *to, uint32_t tag)
 {
     const struct decode *d = b->d;
@@ -772,8 +779,8 @@ FN void run_heads(struct block *b, uint32_t layer, const bf16 *qkv, bf16 *to, ui
                 *(uint32_t *)(cached + half + at) = w;
             }
         }
-        /* The parts: half of the threads every second one, some at a time, since a look takes most of a
-         * microsecond. */
+        /* The parts: half of the threads every second one, some at a time, since a look takes
+         * most of a microsecond. */
         enum { LOOKS = 8 };
         float peak = -INFINITY, y = 0, l = 0;
 #pragma unroll 1
@@ -864,8 +871,8 @@ FN void multiply(struct block *b)
         const uint32_t tag = (d->call * m->layers + l) * 2;
         const bool last = l + 1 == m->layers;
         mark(b, l, BEGUN);
-        /* One copy of the code of products, so that it stays in the SM's instruction cache: with every
-         * product and step written out, 136 KB of code, a layer took twice as long. */
+        /* One copy of the code of products, so that it stays in the SM's instruction cache: with
+         * every product and step written out, 136 KB of code, a layer took twice as long. */
 #pragma unroll 1
         for (int p = 0; p < 4; p++) {
             const enum buffer to = p == IS_QKV ? QKV : p == IS_O ? X1 : p == IS_GATED ? GATED : X0;
@@ -921,9 +928,10 @@ FN void await_scale(const struct block *b, uint32_t norm, uint32_t tag)
     __syncwarp();
 }
 
-/* The warp beside those that multiply: scales of norms; and behind a layer's first product buffers are
- * EMPTY again. Then all CTAs have made what the layer before ends with, so none reads its buffers any
- * more; and this CTA shows nothing yet of gate and up, without which nobody makes what is next in them. */
+/* The warp beside those that multiply: scales of norms; and behind a layer's first product
+ * buffers are EMPTY again. Then all CTAs have made what the layer before ends with, so none
+ * reads its buffers any more; and this CTA shows nothing yet of gate and up, without which
+ * nobody makes what is next in them. */
 FN void tidy(struct block *b)
 {
     const struct decode *d = b->d;
@@ -959,9 +967,9 @@ FN void load(struct block *b)
         }
 }
 
-/* A warp that brings x: each FEEDERS-th chunk, as TMA would have swizzled it. A lane has 16 bytes of each
- * half of a token's row. While something lacks, it looks at 16 bytes: all of many tokens would be as much
- * traffic as the weights. */
+/* A warp that brings x: each FEEDERS-th chunk, as TMA would have swizzled it. A lane has 16
+ * bytes of each half of a token's row. While something lacks, it looks at 16 bytes: all of many
+ * tokens would be as much traffic as the weights. */
 FN void feed_product(struct block *b, enum product p, const bf16 *x, uint32_t pitch,
                      uint32_t feeder)
 {
@@ -1218,8 +1226,9 @@ static void *take(uint64_t bytes, int value)
     return p;
 }
 
-/* Rows of all products by CTA, so that all CTAs read about as many bytes in a layer: what does not
- * divide goes to those that have least. O and down share rows, since a residual stays with its thread. */
+/* Rows of all products by CTA, so that all CTAs read about as many bytes in a layer: what does
+ * not divide goes to those that have least. O and down share rows, since a residual stays with
+ * its thread. */
 static void share_rows(const struct model *m, struct rows *rows, int ctas)
 {
     static const int order[] = {3, 2, 0};
