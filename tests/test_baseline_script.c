@@ -1,14 +1,8 @@
 /* Of what a script of a baseline wrote before it failed, the sentence is the line that names the
  * error: not torchrun's banner behind it, not a line of the stack. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "experiments/baselines/script.h"
 
 static char line[128];

@@ -4,10 +4,7 @@
 #include "tests/helpers/json.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <sys/inotify.h>
 #include <sys/resource.h>
 

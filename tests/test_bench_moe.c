@@ -2,16 +2,7 @@
  * ideal of dispatch+GEMM is the larger of its product and its all-to-all, that of the layer the
  * larger of both products and both ways; a wrong result has no speed. Nothing of it needs a GPU,
  * but only builds with CUDA have it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/folder.h"
 
 #ifdef MK_HAVE_CUDA

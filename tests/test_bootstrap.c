@@ -3,13 +3,10 @@
 #include "tests/helpers/job.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 /* The bytes of rank `rank` in round `round`: others each time. */
 static uint8_t byte_of(uint32_t rank, uint32_t round, size_t i)

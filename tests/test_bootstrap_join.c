@@ -10,11 +10,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define TIMEOUT 3.0 /* seconds, where it is to pass */
 #define LATEST (TIMEOUT + 2)

@@ -4,14 +4,11 @@
 #include "core/bootstrap_internal.h"
 #include "tests/helpers/job.h"
 
-#include <errno.h>
 #include <net/if.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/ioctl.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define TIMEOUT 20.0 /* seconds: what ends long before it ends by the news, not by waiting */
 #define SOON 2.5

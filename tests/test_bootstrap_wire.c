@@ -2,15 +2,9 @@
  * refused. */
 #include "core/bootstrap_wire.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static void frames_survive_any_cut(void **state)
 {

@@ -1,16 +1,9 @@
 /* In a program that has set a locale with a decimal comma, the library reads tuned plans, options
  * and settings and prints options and sentences as elsewhere, and the program keeps its locale. */
 #include "core/comm.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #include <locale.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "tests/helpers/folder.h"
 

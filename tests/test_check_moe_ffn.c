@@ -6,12 +6,7 @@
 #include "experiments/common/inputs.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { T = 40, H = 64, I = 24, E = 6, K = 3, NODE_EXPERTS = 3 };
 

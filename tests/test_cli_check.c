@@ -4,11 +4,7 @@
 #include "experiments/common/inputs.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { M = 300, N = 40, K = 328 };
 static uint16_t a[M * K], b[K * N], bt[N * K], c[M * N];

@@ -1,11 +1,7 @@
 /* Every kind of bad argument ends mkernel with status 2 and one sentence on stderr that names it,
  * before anything starts. */
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static struct command_run r;
 

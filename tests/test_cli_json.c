@@ -2,11 +2,7 @@
  * left half written. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/json.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <sys/stat.h>
 
 #include "tests/helpers/folder.h"

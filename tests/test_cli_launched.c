@@ -4,12 +4,7 @@
 #include "tests/helpers/json.h"
 
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/socket.h>
-#include <cmocka.h>
-
 #include "tests/helpers/folder.h"
 #include "tests/helpers/free_port.h"
 

@@ -2,13 +2,7 @@
  * with one sentence that names the option. */
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
-
-#include <errno.h>
-#include <stdarg.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static const char *const execs[] = {"host", "cuda"}, *const no_pace[] = {"none"};
 

@@ -2,11 +2,7 @@
  * file is ever replaced, and output that did not arrive is no success. */
 #include "core/ops/op.h"
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 

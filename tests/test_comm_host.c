@@ -4,12 +4,9 @@
 #include "core/comm.h"
 #include "tests/helpers/job.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { M = 36, N = 40, K = 24, LAUNCHES = 7 };
 

@@ -6,10 +6,8 @@
 #include "tests/helpers/sysfs_tree.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { NODES = 2, GPUS = 2, WORLD = NODES * GPUS };
 

@@ -2,19 +2,11 @@
  * second, of every operator, on the host and on emulated GPUs, on one node and between two; ranks
  * that are late, or ahead, get none. */
 /* WAITS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/ops/op.h"
 #include "tests/helpers/ranks.h"
-
-#include <errno.h>
 
 #define TIMEOUT_NS 30000000000ull
 #define TOLD_S 10.0 /* 0.4 where nothing else runs; a busy machine adds what it likes */

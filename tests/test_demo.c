@@ -1,15 +1,8 @@
 /* `make demo` runs on a GPU where the command would, one rank a node, and on CPU threads else: the
  * commands that experiments/demo.sh starts, with a command in place of mkernel that says so. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/folder.h"
 #include "tests/helpers/shell.h"
 

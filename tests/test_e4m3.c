@@ -1,15 +1,8 @@
 /* e4m3 by its definition: all 256 codes, and every rounding decision beside what a search among the
  * codes says. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/e4m3.h"
 #include "core/random.h"
 

@@ -1,18 +1,10 @@
 /* test_efa_orders finds bugs of the counting: each of these broken variants of the efa fabric,
  * built here from its sources with one line changed, fails in it, and the sources as they are do
  * not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/shell.h"
 
 #define CASES "400"

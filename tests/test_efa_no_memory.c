@@ -6,12 +6,7 @@
 #include "backends/stage.h"
 #include "tests/helpers/fake_copier.h"
 #include "tests/helpers/verbs_pair.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/no_memory.h"
 
 static int open_verbs_pair(char *text, size_t size)

@@ -7,14 +7,9 @@
 #include "core/quantize.h"
 #include "experiments/common/check.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static void words_and_bits(void **state)
 {

@@ -3,19 +3,12 @@
  * without native atomics are refused before they are mapped, a rank without peers shares nothing, a
  * plan that goes leaves its words, flags and heap as they were, and by MKERNEL_HEAP=vmm ranks map
  * each other's heaps through descriptors. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <string.h>
+#include "tests/helpers/test.h"
 
 #ifdef MK_HAVE_CUDA
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -2,20 +2,12 @@
  * product launch after launch, and when one of them hangs or dies the others end in time with the
  * sentence that says so. */
 /* WAITS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "core/comm.h"
 #include "sim/fill.h"
 #include "tests/helpers/ranks.h"
 #include "tests/helpers/reference.h"
-
-#include <errno.h>
 
 #define SEED 77
 #define TIMEOUT_NS 2000000000ull

@@ -6,15 +6,9 @@
 #include "tests/helpers/sanitized.h"
 
 #include <cblas.h>
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { M = 64, N = 64, K = 64 };
 

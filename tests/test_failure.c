@@ -2,15 +2,7 @@
  * waited for what, and of many waits that one is told which names the rank that hangs. */
 #include "core/cta_route.h"
 #include "core/failure.h"
-
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static struct mk_failure record(uint32_t kind)
 {

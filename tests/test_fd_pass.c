@@ -1,16 +1,9 @@
 /* Ranks of a node pass each other descriptors: each has the right one of each other, whoever comes
  * first; what a stranger sends, who does not know the key, is passed over; a rank that is not
  * there, or that sends nothing, is named within the time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "core/clock.h"

@@ -1,15 +1,8 @@
 /* fp16 by its definition: all 65536 codes, and the rounding of floats around every code, halfway
  * between neighbours and beyond both ends, beside what rint in double says. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/fp16.h"
 
 /* By the formula of IEEE 754, in double. */

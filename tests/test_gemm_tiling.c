@@ -1,12 +1,6 @@
 /* The order of GEMM tiles visits every tile of every grid once, and the tile shape that is chosen
  * is the cheapest. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdlib.h>
-
+#include "tests/helpers/test.h"
 #include "tests/engines/tiling.h"
 
 static void visits_once(uint32_t rows, uint32_t columns, uint32_t running)

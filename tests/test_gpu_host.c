@@ -2,16 +2,9 @@
  * accepted on 1, 2 and 8 GPUs, what fails, hangs or is not there is told and counted, and a budget
  * of time is kept. The GPUs are a driver's word alone: where ranks open them they fail, with status
  * 3, which counts as done here. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/comm.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"

@@ -1,13 +1,6 @@
 /* What the host makes of a GPU's waits: mk_wait's streams, the place where a kernel stood before it
  * failed, how long waits were, and how often host memory is looked at. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/failure.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "kernels/report.h"

@@ -2,16 +2,9 @@
  * `make uninstall` takes it away, they compile by the guide's line against that alone, run, and
  * give right results; the one that the guide shows is the first of them. */
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
-
 #include "tests/helpers/free_port.h"
 #include "tests/helpers/folder.h"
 #include "tests/helpers/sanitized.h"

@@ -6,18 +6,11 @@
 #include "core/ops/op.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/folder.h"
 #include "tests/helpers/shell.h"
 

@@ -3,13 +3,7 @@
  * keys that none divides, grouped heads, causal or not, tiles that follow each other in a CTA; a
  * mistake would be a wrong element or a sentence. Over a long sequence neither engine's logarithms
  * drift. (The first engine's else: test_hopper_ring_attention.) */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <errno.h>
+#include "tests/helpers/test.h"
 #include <math.h>
 
 #include "tests/engines/attention.h"

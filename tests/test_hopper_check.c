@@ -2,15 +2,8 @@
  * check_attention_gpu.h, check_moe_ffn_gpu.h), as their code runs on the emulated Hopper: they say
  * what the checks on the CPU say, of right results and of spoiled ones, and race with nothing. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/quantize.h"
 #include "experiments/common/inputs.h"
 #include "experiments/ops/check_attention_gpu.h"

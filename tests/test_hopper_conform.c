@@ -2,15 +2,7 @@
  * without a mistake, in every order that is tried, and gives the same bits in all of them: those of
  * the golden file, whose lines are in the order of the cases, with which `gpu_conform check` compares
  * what a GPU gives. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "sim/hopper/hopper.h"
 
 const char *emulated_conform_name(uint32_t number);

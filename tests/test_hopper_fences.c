@@ -3,14 +3,7 @@
  * where one that is needed is missing, whatever else is missing too; those that nothing needs are
  * in `redundant`, and no others are. And: a search whose budget or room runs out says so. */
 /* LIMIT=900 */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "sim/hopper/shadow.h"
 #include "tests/helpers/hopper_subjects.h"
 

@@ -2,18 +2,10 @@
  * two, with every epilogue, both layouts of B and both kinds of sums, on one node and two, ends with
  * the right bits; and what tells fp16 from bf16 there is seen. */
 /* LIMIT=600 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/epilogue.h"
 #include "core/ops/op.h"
 #include "tests/helpers/hopper_ops.h"
-
-#include <stdio.h>
 
 static const uint64_t shapes[][3] = {{33, 40, 72}, {5, 8, 8}, {131, 136, 136}, {200, 264, 72}};
 

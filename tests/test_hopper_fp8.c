@@ -5,16 +5,8 @@
  * Numbers are such that sums are exact; what the tensor core's own sum does is
  * tests/gpu_conform.cu's. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/bf16.h"
 #include "core/e4m3.h"
 #include "core/random.h"

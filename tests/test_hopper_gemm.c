@@ -1,14 +1,7 @@
 /* The GEMM engines' own device code computes C = A B on the emulated Hopper, in every order that is
  * tried: each tile shape that is built, both layouts of B, shapes that no tile divides; a mistake
  * would be a wrong element or a sentence. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <errno.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/hopper.h"
 
 static const struct gemm_tiling tilings[] = {{128, 256, 2}, {256, 128, 2}, {128, 128, 2},

@@ -2,13 +2,7 @@
  * emulated Hopper, in every order that is tried: groups of no row, of one, of more than a tile, all
  * rows in one group; both layouts of B, shapes that no tile divides. Rows of no group are not
  * looked at. A mistake would be a wrong element or a sentence. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/gemm_tiles.h"
 #include "tests/helpers/hopper.h"
 

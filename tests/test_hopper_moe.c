@@ -4,20 +4,11 @@
  * to few, none of one rank's), whatever the shape, and by one thread block that makes tables or by
  * several, each row of each expert, or each token's sum, is right, and nobody reads what nothing
  * says is there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/moe_fp8.h"
-
-#include <errno.h>
-#include <stdio.h>
 
 static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
 enum { FORMS = sizeof forms / sizeof *forms };

@@ -2,22 +2,13 @@
  * and a network, in orders drawn from seeds; every result is right, and nobody reads what nothing
  * says is there. */
 /* LIMIT=900 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/gemm_tiles_fp8.h"
 #include "core/ops/op.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "sim/emulated.h"
 #include "sim/hopper/hopper.h"
 #include "tests/helpers/hopper_ops.h"
-
-#include <errno.h>
-#include <stdio.h>
 
 static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
 enum { FORMS = sizeof forms / sizeof *forms };

@@ -1,15 +1,7 @@
 /* A GPU quantises to the same bits as the host: the code of kernels/quantize.cu on the emulated
  * Hopper, every scaling and type, rows and K that end within a block, rows that a warp, a thread
  * block and neither keeps, what is not finite; it writes nothing else and races with nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/quantize.h"
 #include "sim/hopper/hopper.h"
 #include "tests/helpers/quantize.h"

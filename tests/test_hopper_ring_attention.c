@@ -1,17 +1,9 @@
 /* Ring attention, whole: its kernel's own device code on emulated GPUs, several ranks, proxies and
  * a network, in orders drawn from seeds; every result is right, and nobody reads what nothing says
  * is there. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/ops/op.h"
 #include "tests/helpers/hopper_ops.h"
-
-#include <errno.h>
 
 static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
 enum { FORMS = sizeof forms / sizeof *forms };

@@ -2,13 +2,7 @@
  * Hopper) are those that the host makes, of every rank, on one node and on several, however tokens
  * are routed, by however many blocks, and with a map of logical experts (odd seeds); and no thread reads what nobody says is there, in any
  * order that is tried. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/plan.h"
 #include "sim/hopper/hopper.h"
 

@@ -4,14 +4,11 @@
 #include "sim/host_heap.h"
 #include "tests/helpers/job.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define BYTES (1u << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)

@@ -2,15 +2,9 @@
  * presses Ctrl-C, and tells nobody the job's token. ssh is a script here, which runs what it is
  * given on this machine, as sshd would on another. */
 /* WAITS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "experiments/common/hosts.h"
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"

@@ -3,18 +3,10 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/ops/registry.h"
 
 /* Who may include whom. */

@@ -2,14 +2,7 @@
  * nothing, an older one of the same no PTX, which GPUs run from that the build has no code for. The
  * command that it suggests runs on GPUs where there are any. And waits on a GPU with a display end
  * before its driver ends the launch. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/gpus.h"
 #include "experiments/info/info_driver.h"
 

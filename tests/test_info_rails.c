@@ -3,11 +3,7 @@
  * here. */
 #include "experiments/info/info_rails.h"
 #include "tests/helpers/sysfs_tree.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static const char *const dgx_gpus[] = {"0000:1B:00.0", "0000:43:00.0", "0000:52:00.0",
                                        "0000:61:00.0", "0000:9D:00.0", "0000:C3:00.0",

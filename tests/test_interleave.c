@@ -4,12 +4,7 @@
 #include "tests/helpers/command.h"
 #include "tests/helpers/ops.h"
 
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 /* One thread: the thread sanitizer has nothing to find in the orders, only in the switching of
  * stacks. */

@@ -1,14 +1,7 @@
 /* A process knows its rank from what torchrun, srun and mpirun leave in the environment; what is
  * incomplete or contradictory is refused in one sentence. */
 #include "core/launcher.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define ENV(...) ((const char *const[]){__VA_ARGS__, NULL})
 

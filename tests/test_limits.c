@@ -2,11 +2,7 @@
  * says what is short, and not by somebody's patience. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static struct command_run r;
 

@@ -4,7 +4,6 @@
 /* WAITS */
 #include "tests/helpers/live_stage.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -2,18 +2,9 @@
  * told by its number; what things take follows from the numbers. */
 #include "core/machine.h"
 #include "core/pipeline.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <dirent.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static uint32_t numbers_of(struct mk_machine *m)
 {

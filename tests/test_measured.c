@@ -1,12 +1,6 @@
 /* What a bench row or a trace records of a plan is what `calibrate` and `validate` simulate: each
  * option of a plan, written and read back, makes the same plan. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/epilogue.h"
 #include "core/ops/op.h"
 #include "core/tuning.h"

@@ -5,17 +5,8 @@
 #include "experiments/sim/fit.h"
 #include "experiments/sim/validate.h"
 #include "sim/timed/timed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <errno.h>
+#include "tests/helpers/test.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 /* Of ag_gemm's plans that were measured on two H200s (docs/SIMULATION.md) the formula's of that

@@ -8,14 +8,7 @@
 #include "sim/timed/timed.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/helpers/test.h"
 #include <time.h>
 
 static double seconds(void)

@@ -6,16 +6,9 @@
 #include "core/ops/moe_map.h"
 #include "core/random.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { MOST_SLOTS = 64, MOST_COPIES = 6 };
 

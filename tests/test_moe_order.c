@@ -2,18 +2,9 @@
  * once, whatever the rows' sources and the slices of what is computed last; slices of a kind are
  * equal but for a tile of each expert; and behind the tile from which on some blocks add
  * (mk_stage_behind) no tile of the rows before is left. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/cta_route.h"
 #include "sim/clock.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { MOST_TILES = 64, DRAWS = 3000 };
 

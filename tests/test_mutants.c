@@ -1,12 +1,6 @@
 /* The explorer finds bugs: each of these broken variants of AllGather+GEMM's schedule fails within
  * a few dozen seeds, and the failing order is had again from its seed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/broken_cta.h"
 #define sim_op_ag_gemm broken_ag_gemm
 #include "sim/ops/ag_gemm.c"
@@ -15,8 +9,6 @@
 #include "tests/helpers/world.h"
 
 #include "sim/cta.h"
-
-#include <errno.h>
 
 #define SEEDS 64
 

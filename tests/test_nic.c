@@ -3,15 +3,8 @@
 #include "backends/nic.h"
 #include "tests/helpers/sysfs_tree.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static struct nic_survey survey;
 

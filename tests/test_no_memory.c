@@ -6,13 +6,7 @@
 #include "tracer/live.h"
 #include "tracer/part.h"
 #include "tracer/store.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/folder.h"
 #include "tests/helpers/no_memory.h"
 

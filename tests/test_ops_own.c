@@ -53,13 +53,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_heap_offset own_heap_offset
 #define plan_op_name own_op_name
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/ops/names.c"
 #include "core/ops/op.c"
 

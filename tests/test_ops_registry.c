@@ -8,13 +8,7 @@
 #include "experiments/job/op.h"
 #include "sim/op.h"
 #include "sim/world.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <errno.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static struct mk_problem default_problem(enum mk_op op, enum op_size size, uint32_t nodes,
                                          uint32_t gpus)

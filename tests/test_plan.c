@@ -5,15 +5,9 @@
 #include "core/plan.h"
 #include "core/roles/ag_gemm_plan.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static unsigned seed;
 

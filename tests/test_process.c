@@ -1,23 +1,13 @@
 /* A program that is started ends with the process that started it, at its time, at a signal, and
  * with what it started; several that are one job end with the first that fails. */
 /* WAITS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "experiments/common/process.h"
 #include "experiments/common/unfinished.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

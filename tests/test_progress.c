@@ -2,11 +2,7 @@
  * log now and then, and never where it is told not to. */
 #include "experiments/common/progress.h"
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define SECOND 1000000000ull
 

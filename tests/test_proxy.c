@@ -3,12 +3,7 @@
  * command is garbled or a put fails or hangs. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { RINGS = 3, CAPACITY = 16, NODES = 5, FLAGS = 2048, HEAP = 1 << 20 };
 

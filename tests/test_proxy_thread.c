@@ -6,12 +6,8 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <time.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { CAPACITY = 64, FLAGS = 64, HEAP = 1 << 20 };
 

@@ -1,17 +1,9 @@
 /* mk_quantize does what its rule says (core/mkernel.h), bit for bit: scales and codes of every
  * scaling and type beside a search among the codes in double; it writes nothing else, and refuses
  * what it cannot take. */
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/e4m3.h"
 #include "core/quantize.h"
 #include "tests/helpers/quantize.h"

@@ -1,11 +1,7 @@
 /* `mkernel run ag_gemm` gives the right product on every shape of cluster, launch after launch with
  * new inputs, and says so by status 1 when an element is wrong. */
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define SECONDS 60
 

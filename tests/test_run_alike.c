@@ -5,12 +5,7 @@
 #include "tests/helpers/command.h"
 
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/socket.h>
-#include <cmocka.h>
-
 #include "tests/helpers/folder.h"
 
 static struct command_run ranks[2];

@@ -4,11 +4,7 @@
 #include "tests/helpers/launch.h"
 
 #include "experiments/job/run.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define LAUNCHES 3
 #define SECONDS 60

@@ -5,13 +5,8 @@
 #include "experiments/job/run.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 /* One line each, with the number of its outputs. */
 static const struct {

@@ -5,10 +5,7 @@
 #include "core/bf16.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { M = 24, N = 40, K = 16 };
 

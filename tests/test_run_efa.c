@@ -3,11 +3,7 @@
  * requests, full queues and posted receives; what EFA cannot do, and a peer that is lost, is one
  * sentence in time. */
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define SECONDS 60
 

@@ -7,11 +7,8 @@
 #include "tests/helpers/sanitized.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <sqlite3.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define SECONDS (60 * SLOWDOWN)
 #define TIMEOUT 3

@@ -4,10 +4,7 @@
 #include "tests/helpers/command.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define SECONDS 60
 

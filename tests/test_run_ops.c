@@ -2,11 +2,7 @@
  * fast and deterministic, finds one wrong element in each, and its table says the bytes of the
  * plan. */
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define SECONDS 60
 

@@ -4,11 +4,7 @@
  * operator, who misses what, and the device. */
 /* WAITS */
 #include "tests/helpers/launch.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { WORLD = 2, SECONDS = 60, DEVICES = 4 };
 

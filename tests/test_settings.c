@@ -3,17 +3,9 @@
  * sense is refused with a sentence before anything starts. */
 #include "core/comm_parts.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
-
 #include "tests/helpers/free_port.h"
 
 /* What `mkernel.h` says that strings are: "NAME=VALUE", ended by NULL. */

@@ -1,15 +1,8 @@
 /* What stands around the command says what the command says: the man page, completion in bash, and
  * the list of environment variables, which has all that the sources look at and nothing else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/shell.h"
 
 static char said[1 << 18], build[4096];

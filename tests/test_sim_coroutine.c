@@ -1,16 +1,9 @@
 /* Coroutines keep their own stacks and registers, end, start again, and an overrun hits the guard
  * page. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "sim/coroutine.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

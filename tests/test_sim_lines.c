@@ -5,16 +5,7 @@
 #include "core/roles/ring_attention.h"
 #include "sim/op.h"
 #include "sim/timed/timed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static void build(struct mk_plan *plan, uint32_t nodes, uint32_t gpus, uint32_t pieces)
 {

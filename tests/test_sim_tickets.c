@@ -6,13 +6,7 @@
 #include "core/random.h"
 #include "sim/route.h"
 #include "sim/timed/timed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { EXPERTS = 16, TOKENS = 16 };
 

@@ -10,17 +10,9 @@
 #include "sim/timed/queue.h"
 #include "sim/timed/timed.h"
 
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static struct mk_problem problem(enum mk_op op, enum mk_exec exec, uint32_t nodes, uint32_t gpus)
 {

@@ -2,16 +2,8 @@
  * before anything starts, count what they leave out, and their figures are those of the rows. */
 /* WAITS */
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 

@@ -1,18 +1,10 @@
 /* Form (b) of the host executor gives the right product for inputs that change every launch, the
  * same order of events for the same seed, and the right sentence for each fault. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/reference.h"
 #include "tests/helpers/world.h"
 
 #include "sim/fill.h"
-
-#include <errno.h>
 
 #define SEED 20250
 

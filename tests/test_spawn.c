@@ -3,17 +3,12 @@
 #include "experiments/common/spawn.h"
 
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 /* A rank as spawn_ranks starts one, but for PR_SET_PDEATHSIG: works until something ends it. `life`
  * is its, and closes with it. */

@@ -3,17 +3,11 @@
 /* WAITS */
 #include "experiments/common/spawn.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define TIMEOUT_NS 1000000000ull
 #define WORLD 3u

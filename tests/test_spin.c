@@ -1,18 +1,10 @@
 /* The command ring's, the flags' and the efa fabric's protocol holds in every interleaving of its
  * models (tests/spin), and each broken variant of it has one in which it fails. docs/MODEL.md says
  * what the models leave out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/shell.h"
 
 #define ASSERTION "assertion violated"

@@ -2,12 +2,7 @@
  * flag, completions in order, bounded memory, foreign bytes checked, and failures told. */
 #include "backends/stage.h"
 #include "tests/helpers/fake_copier.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { FLAGS = 4096, HEAP = 24004096 + 96 * 4096, PUTS = 300, WIRE_ROOM = 6 };
 

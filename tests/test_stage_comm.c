@@ -7,10 +7,8 @@
 #include "tests/helpers/job.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { M = 64, N = 24, K = 32, NODES = 2, LAUNCHES = 6 };
 

@@ -3,11 +3,7 @@
 /* ALONE */
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define TIMEOUT 3 /* seconds, of the runs */
 #define RUN                                                                                        \

@@ -2,14 +2,9 @@
  * fails is in the results with its sentence; and what cannot be is refused before anything
  * starts. */
 /* WAITS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/resource.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/sentence.h"
 #include "experiments/results/results_file.h"
 #include "core/clock.h"

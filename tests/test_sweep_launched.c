@@ -2,14 +2,6 @@
  * rank 0 has the results, and nobody is left behind where one is lost. `mkernel bench collective`
  * is a sweep of its own making. */
 /* WAITS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "core/bootstrap.h"
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"

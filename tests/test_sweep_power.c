@@ -1,14 +1,6 @@
 /* Where NVML is, a sweep keeps clocks, power and temperature of every GPU beside each job; and
  * where a launcher does not say which ranks share a node, `mkernel run` says what it took them for.
  * NVML is a library that this test makes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"

@@ -5,10 +5,7 @@
 #include "tests/helpers/sysfs_tree.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { MOST = 16 };
 

@@ -1,13 +1,6 @@
 /* A rank's part of a trace survives the way to rank 0 whole, and a blob that was cut or changed
  * anywhere is refused or gives a part that can still be merged and stored. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <errno.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/trace_parts.h"
 
 static void assert_same_part(const struct trace_part *a, const struct trace_part *b)

@@ -1,15 +1,6 @@
 /* The line fitted through bracketed clock samples is off by no more than the residual that it
  * claims, whatever skew, drift, queueing and outliers the samples have. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "tests/helpers/test.h"
 #include "tracer/clock.h"
 
 #define SECOND 1000000000ull

@@ -2,14 +2,7 @@
  * cannot be written, rank 0 alone hears of it and the job goes on, and so it does where storing
  * takes longer than a wait may. trace_collect_local does the same for ranks of one process. */
 /* WAITS */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <errno.h>
-
+#include "tests/helpers/test.h"
 #include "core/comm.h"
 #include "tests/helpers/job.h"
 #include "tests/helpers/trace_parts.h"

@@ -1,14 +1,9 @@
 /* Whatever goes wrong under a trace that is being written (no room, a limit, a directory that is
  * not writable or not there, any single write that fails) ends in a sentence and -errno; no partial
  * file stays, and an older trace of that name is untouched. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -2,11 +2,7 @@
  * early (a signal, a limit, a full disk, a drawing program that fails), the file that had the name
  * before is as it was, nothing else is left, and the exit status says so. */
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <dirent.h>
 #include <sys/stat.h>
 

@@ -1,12 +1,7 @@
 /* A file that is not a readable trace (absent, empty, foreign, older, newer, cut, scribbled over)
  * is refused with one sentence that says which, and never crashes a reader; a good one opens. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 
 #include "experiments/trace/trace_cli.h"

@@ -3,12 +3,7 @@
  * its script, and bad arguments end in one sentence. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/json.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "experiments/trace/trace_cli.h"
 #include "tests/helpers/trace_parts.h"
 

@@ -1,11 +1,6 @@
 /* What was recorded is what is stored, whole: every event and message of a large made-up run, long
  * intervals as one, aggregates that add up to the events, arrows that point back in time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/trace_parts.h"
 #include "tests/helpers/generate.h"
 

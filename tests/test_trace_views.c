@@ -1,11 +1,6 @@
 /* Every view of a stored trace gives the answer that was worked out by hand on a trace of four
  * ranks (trace_parts.h). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/trace_parts.h"
 
 static sqlite3 *db;

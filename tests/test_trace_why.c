@@ -1,12 +1,7 @@
 /* `trace why` gives each ns of a launch's slowest rank to one part, as worked out by hand on small
  * traces; the parts of a simulated launch add up to it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
-#include <errno.h>
 #include <math.h>
 
 #include "tests/helpers/command.h"

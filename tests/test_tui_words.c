@@ -1,16 +1,7 @@
 /* Times, sizes and queries mean what they say, in both directions, and everything else is refused
  * with a sentence. */
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tui/cells.h"
 #include "tui/words.h"
 

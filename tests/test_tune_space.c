@@ -4,15 +4,7 @@
 #include "core/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "experiments/tune/tune.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 static struct tune_plan plans[TUNE_PLANS];
 static char error[512];

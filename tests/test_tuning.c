@@ -4,18 +4,11 @@
 #include "core/tuning.h"
 #include "core/epilogue.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/folder.h"
 
 static char error[512], path[256];

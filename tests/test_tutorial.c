@@ -1,15 +1,8 @@
 /* docs/ADD_AN_OPERATOR.md shows the files as they are: each listing is its file, or the lines of it
  * that contain its text. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define PAGE "docs/ADD_AN_OPERATOR.md"
 

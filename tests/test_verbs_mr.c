@@ -3,16 +3,10 @@
  * fails, and the sentence says what would help. */
 #include "backends/verbs/mr.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { FLAGS = 8192, BYTES = 1 << 20 };
 

@@ -3,11 +3,7 @@
  * gets one completion and none says more than is known. */
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { PLACES = 32, PLACE = 65536, DATA = 2 * PLACES * PLACE };
 

@@ -4,11 +4,7 @@
  * numbers of devices find each other. */
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #ifdef __SANITIZE_THREAD__
 enum { PLACE = 4096, WATCHED = 1 }; /* every word that is read is a call */

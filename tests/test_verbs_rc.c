@@ -3,11 +3,7 @@
  * dead peer into one named completion in time. */
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { DATA = 8 << 20 };
 

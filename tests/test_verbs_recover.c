@@ -3,11 +3,7 @@
  * completes in order; a QP that cannot be recovered fails in time. */
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { DATA = 16 << 20, FLAGS = PAIR_FLAG_BYTES / 8, PLACE = DATA / 2 / FLAGS };
 

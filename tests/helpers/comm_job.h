@@ -7,10 +7,8 @@
 #include "tests/helpers/job.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 /* A test's part that runs in each rank once its communicator is open. Returns what the rank
  * reports. */

@@ -4,15 +4,7 @@
 #pragma once
 
 #include "backends/efa/efa_api.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { FAKE_DEVICES = 16, FAKE_MESSAGES = 8192, FAKE_REGIONS = 128 };
 

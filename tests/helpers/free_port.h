@@ -3,17 +3,12 @@
 #pragma once
 
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #define FREE_PORT_RUN 64u
 #define FREE_PORT_FIRST 8192u

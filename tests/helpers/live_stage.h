@@ -2,16 +2,8 @@
  * else in want of its chunk 0. For tests, by #include. */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "tests/helpers/screen.h"
 #include "tui/live.h"

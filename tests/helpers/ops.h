@@ -12,15 +12,9 @@
 #include "sim/fill.h"
 
 #include <cblas.h>
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 /* The thread sanitizer finds nothing in orders drawn on one thread; it and the address sanitizer
  * take long. */

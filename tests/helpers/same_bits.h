@@ -8,14 +8,7 @@
 #include "core/sum_tree.h"
 #include "sim/clock.h"
 #include "tests/helpers/world.h"
-
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 enum { SAME_IDS = 24, SAME_MOST_N = 1088 };
 

@@ -2,16 +2,8 @@
  * #include. */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
-
+#include "tests/helpers/test.h"
 #include "tests/helpers/screen.h"
 #include "tests/helpers/tui_trace.h"
 #include "tui/layout.h"
