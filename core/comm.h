@@ -104,6 +104,9 @@ struct mk_exec_ops {
     int (*wait)(struct mk_comm *comm);
     /* for what is on this stream; NULL: there are no streams, `wait` */
     int (*wait_stream)(struct mk_comm *comm, void *stream);
+    /* Commands that ended launches have posted, by ring; NULL: those of the rings themselves. 0 or
+     * -errno with a sentence */
+    int (*posted)(struct mk_comm *comm, uint64_t posted[MK_MAX_RINGS]);
     void (*close)(struct mk_comm *comm);
     /* By slot, a number for each plan that grows as launches of it end on this rank, alike on all
      * ranks. comm_watch.c's thread calls; NULL, or not 0: not known */

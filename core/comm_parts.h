@@ -15,12 +15,15 @@
 /* How far comm_open came, and so how much close has to undo. */
 enum stage { STAGE_NONE, STAGE_JOINED, STAGE_EXEC, STAGE_NET, STAGE_OPEN };
 
+/* Letters of the options of a plan, and the 0 behind them. */
+#define SPEC_OPTIONS 1024u
+
 /* The object behind the public handle of a plan. */
 struct plan_handle {
     struct mk_plan plan; /* first */
     struct mk_comm *comm;
-    char options[256]; /* mk_plan_options */
-    int begun;         /* a first half was launched and its second was not, with these arguments */
+    char options[SPEC_OPTIONS]; /* mk_plan_options */
+    int begun; /* a first half was launched and its second was not, with these arguments */
     void *arguments[MK_SPACES - 1];
     uint64_t bytes[MK_SPACES - 1]; /* of each argument on this rank */
     uint32_t outputs;              /* a bit for each */
@@ -39,8 +42,8 @@ static inline const char *setting_value(const char *text, const char *name)
     return !strncmp(text, name, n) && text[n] == '=' ? text + n + 1 : NULL;
 }
 
-/* The options of a plan as made, in words that its operator takes. */
-void spec_options(const struct mk_plan *plan, char *text, size_t size);
+/* The options of a plan as made, in words that its operator takes. 0; -ENOSPC: they are cut. */
+int spec_options(const struct mk_plan *plan, char *text, size_t size);
 
 /* mk_plan_create of a problem. Every rank comes here, though its own part has gone wrong already
  * (`result`, with a sentence in comm->error): the others must not wait for it. */

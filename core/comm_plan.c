@@ -38,10 +38,23 @@ static uint64_t comm_plan_bytes(const struct mk_plan *p)
     return mk_round_up(p->heap_bytes, MK_HEAP_UNIT);
 }
 
+/* The plan that has memory among these bytes of the heap; NULL: none. */
+static const struct mk_plan *comm_plan_among(const struct mk_comm *comm, uint64_t at,
+                                             uint64_t bytes)
+{
+    for (uint32_t i = 0; i < comm->plan_count; i++) {
+        const struct mk_plan *p = comm->plans[i];
+        if (p && at < p->heap_base + comm_plan_bytes(p) && p->heap_base < at + bytes)
+            return p;
+    }
+    return NULL;
+}
+
 static int comm_plan_check_operands(struct mk_comm *comm, const struct mk_problem *q)
 {
     const struct mk_heap *h = &comm->heap;
     uint64_t bytes[MK_SPACES - 1];
+    char text[OP_PROBLEM_TEXT];
     op_extents(q, bytes);
     for (uint32_t i = 0; i < MK_SPACES - 1; i++) {
         uint64_t at = op_heap_offset(q, i);
@@ -51,6 +64,14 @@ static int comm_plan_check_operands(struct mk_comm *comm, const struct mk_proble
                                "%s at offset %lu of the heap, %lu bytes: not a block that "
                                "mk_heap_alloc returned",
                                op_argument(q, i)->name, at, bytes[i]);
+        const struct mk_plan *other = at ? comm_plan_among(comm, at, bytes[i]) : NULL;
+        if (other)
+            return comm_refuse(comm, -EINVAL,
+                               "%s at offset %lu of the heap, %lu bytes: memory of plan %u, %s %s; "
+                               "mk_heap_alloc returns blocks for arguments",
+                               op_argument(q, i)->name, at, bytes[i], other->id,
+                               plan_op_name(other->problem.op),
+                               op_problem_text(&other->problem, text));
     }
     return 0;
 }
@@ -208,6 +229,9 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
         result = comm_plan_build(comm, p, &q);
         built = result ? NULL : p;
     }
+    if (!result && spec_options(p, handle->options, sizeof handle->options))
+        result = comm_refuse(comm, -ENOSPC, "the options of the plan take over %zu letters",
+                             sizeof handle->options - 2);
     if (!result) { /* before the ranks agree: what one rank's device refuses, all do not have */
         result = comm->exec->plan(comm, p);
         prepared = result ? NULL : p;
@@ -225,7 +249,6 @@ int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
         free(handle);
         return result;
     }
-    spec_options(p, handle->options, sizeof handle->options);
     handle->outputs = op_extents(&p->problem, handle->bytes);
     comm->last_plan_id = p->id;
     comm_plan_set(comm, p->slot, p);
@@ -267,14 +290,18 @@ void comm_describe(struct mk_comm *comm, uint32_t plan_id, struct mk_failure *f)
 /* ---- plans that go ---- */
 
 /* Until nothing that this rank has put is under way: a put that a peer has had may still want to be
- * acknowledged, or to be sent again. */
+ * acknowledged, or to be sent again. Its launches have ended. */
 static int comm_plan_drain(struct mk_comm *comm)
 {
-    uint64_t began = mk_now_ns();
+    uint64_t began = mk_now_ns(), posted[MK_MAX_RINGS];
+    for (uint32_t i = 0; i < comm->ring_count; i++)
+        posted[i] = comm->rings[i]->posted;
+    int result = comm->ring_count && comm->exec->posted ? comm->exec->posted(comm, posted) : 0;
+    if (result)
+        return comm_give_up(comm, result);
     for (uint32_t i = 0; i < comm->ring_count; i++) {
         const struct mk_ring *ring = comm->rings[i];
-        while (__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE) !=
-               __atomic_load_n(&ring->seen, __ATOMIC_ACQUIRE)) {
+        while (__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE) != posted[i]) {
             if (comm_interrupted(comm) || comm_failed(comm))
                 return -EIO;
             if (mk_now_ns() - began > comm->config.timeout_ns)

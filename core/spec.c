@@ -309,7 +309,7 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
 {
     static int (*const reads[])(const char *, struct mk_problem *, char *, size_t) = {
         spec_read_choice, spec_read_number, spec_read_epilogue, spec_read_eps};
-    char text[256], *save;
+    char text[SPEC_OPTIONS], *save;
     if (strlen(options) >= sizeof text)
         return plan_refuse(error, size, "options of %zu letters: at most %zu", strlen(options),
                            sizeof text - 1);
@@ -361,10 +361,10 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
 }
 
 /* What has one value in such a plan is no option of its operator, and would be refused as one. */
-void spec_options(const struct mk_plan *p, char *text, size_t size)
+int spec_options(const struct mk_plan *p, char *text, size_t size)
 {
     const struct mk_problem *q = &p->problem;
-    char words[256], error[256], *save;
+    char words[SPEC_OPTIONS], error[256], *save;
     struct mk_tuning none;
     *text = '\0';
 #define ADD(name, format, ...)                                                                     \
@@ -400,6 +400,7 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save))
         if (!tuning_read_word(word, q->op, &none, error, sizeof error))
             mk_append(text, size, "%s%s", *text ? " " : "", word);
+    return strlen(text) + 1 < size ? 0 : -ENOSPC;
 }
 
 /* ---- what was made ---- */

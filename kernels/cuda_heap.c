@@ -94,7 +94,7 @@ static int cuda_heap_check_peer(struct mk_comm *comm, uint32_t rank, const struc
                                 const struct share *peer)
 {
     int own = 0, other = 0, atomics = 1;
-    if (!strcmp(mine->bus, peer->bus))
+    if (*mine->bus && !strcmp(mine->bus, peer->bus))
         return 0;
     int wanted = gpus_peers_wanted(comm->error, sizeof comm->error);
     if (!wanted)

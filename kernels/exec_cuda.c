@@ -429,6 +429,16 @@ static int exec_cuda_wait_stream(struct mk_comm *comm, void *stream)
     return exec_cuda_wait_for(comm, &one);
 }
 
+static int exec_cuda_posted(struct mk_comm *comm, uint64_t posted[MK_MAX_RINGS])
+{
+    struct cuda_executor *x = comm->exec_state;
+    if (cudaMemcpyAsync(posted, x->words + POSTED, MK_MAX_RINGS * sizeof *posted,
+                        cudaMemcpyDeviceToHost, x->aside) != cudaSuccess ||
+        cudaStreamSynchronize(x->aside) != cudaSuccess)
+        return exec_cuda_refuse(comm, -EIO, "the counts of commands cannot be read");
+    return 0;
+}
+
 static int exec_cuda_forget(struct mk_comm *comm)
 {
     struct cuda_executor *x = comm->exec_state;
@@ -484,6 +494,7 @@ const struct mk_exec_ops exec_cuda = {
     .launch = exec_cuda_launch,
     .wait = exec_cuda_wait,
     .wait_stream = exec_cuda_wait_stream,
+    .posted = exec_cuda_posted,
     .close = exec_cuda_close,
     .left = exec_cuda_left,
     .end_waits = exec_cuda_end_waits_aside,

@@ -270,6 +270,13 @@ static int exec_emulated_unplan(struct mk_comm *comm, struct mk_plan *plan)
     return 0;
 }
 
+static int exec_emulated_posted(struct mk_comm *comm, uint64_t posted[MK_MAX_RINGS])
+{
+    const struct emulated_executor *x = comm->exec_state;
+    memcpy(posted, x->words + POSTED, MK_MAX_RINGS * sizeof *posted);
+    return 0;
+}
+
 static void exec_emulated_close(struct mk_comm *comm)
 {
     struct emulated_executor *x = comm->exec_state;
@@ -305,6 +312,7 @@ const struct mk_exec_ops exec_emulated = {
     .unplan = exec_emulated_unplan,
     .launch = launch_queue_launch,
     .wait = launch_queue_end,
+    .posted = exec_emulated_posted,
     .left = launch_queue_left,
     .close = exec_emulated_close,
     .forget = exec_emulated_empty_tracks,

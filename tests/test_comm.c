@@ -11,11 +11,11 @@ static int launch_twice(struct mk_comm *comm, uint32_t rank, char *text, size_t 
     struct mk_plan *p;
     int result = comm_make_plan(&p, comm, &q);
     for (int i = 0; i < 2 && !result; i++)
-        result = mk_ag_gemm(p, memory, memory + 8, memory + 16, NULL);
+        result = mk_ag_gemm(p, memory, memory + 8, output, NULL);
     if (!result)
         result = mk_wait(comm);
     if (fake.arguments[0] != memory || fake.arguments[1] != memory + 8 ||
-        fake.arguments[2] != memory + 16)
+        fake.arguments[2] != output)
         return -1;
     struct mk_failure of = {.op = MK_OPS, .flag = UINT32_MAX}, none = of;
     comm_describe(comm, p->id, &of);
@@ -191,7 +191,7 @@ static int come_and_go(struct mk_comm *comm, uint32_t rank, char *text, size_t s
             if (a->slot == b->slot || a->id == b->id)
                 return -3;
         }
-        if (mk_ag_gemm(held[i], memory, memory, memory, NULL) || comm->plan_count > HELD + 1)
+        if (mk_ag_gemm(held[i], memory, memory, output, NULL) || comm->plan_count > HELD + 1)
             return -4;
     }
     for (uint32_t i = 0; i < HELD; i++)
@@ -209,7 +209,7 @@ static int destroy_waits(struct mk_comm *comm, uint32_t rank, char *text, size_t
     struct mk_plan *p;
     int result = comm_make_plan(&p, comm, &q);
     if (!result)
-        result = mk_ag_gemm(p, memory, memory, memory, NULL);
+        result = mk_ag_gemm(p, memory, memory, output, NULL);
     return result ? result : mk_plan_destroy(p);
 }
 
@@ -398,8 +398,8 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
     uint64_t at;
     if (comm_make_plan(&p, comm, &q))
         return -1;
-    if (mk_ag_gemm(p, NULL, memory, memory, NULL) != -EINVAL ||
-        mk_ag_gemm(p, memory, memory + 1, memory, NULL) != -EINVAL)
+    if (mk_ag_gemm(p, NULL, memory, output, NULL) != -EINVAL ||
+        mk_ag_gemm(p, memory, memory + 1, output, NULL) != -EINVAL)
         return -2;
     if (!strstr(mk_error(comm), "16-byte aligned"))
         return -3;
@@ -416,7 +416,14 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
         return -7; /* it begins there, and does not end there */
     if (mk_heap_alloc(comm, 1024, &rest) != a + bytes - 1024 || comm_make_plan(&p, comm, &q))
         return -5;
-    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EINVAL ||
+    struct mk_problem inside = q;
+    inside.a_offset = p->heap_base;
+    struct mk_plan *other;
+    if (comm_make_plan(&other, comm, &inside) != -EINVAL ||
+        !strstr(mk_error(comm), "memory of plan ") ||
+        !strstr(mk_error(comm), "ag_gemm 96,64,64; mk_heap_alloc returns blocks for arguments"))
+        return -12;
+    if (mk_ag_gemm(p, memory, memory, output, NULL) != -EINVAL ||
         !strstr(mk_error(comm), "symmetric heap"))
         return -6;
     struct mk_problem sum = {.op = MK_OP_GEMM_AR, .m = q.m, .n = q.n, .k = q.k, .c_in_heap = 1};
@@ -424,18 +431,48 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
     struct mk_plan *whole;
     if (!c || comm_make_plan(&whole, comm, &sum))
         return -10;
-    if (mk_gemm_ar(whole, memory, memory, memory, NULL) != -EINVAL ||
+    if (mk_gemm_ar(whole, memory, memory, output, NULL) != -EINVAL ||
         !strstr(mk_error(comm), "C at") || !strstr(mk_error(comm), "symmetric heap"))
         return -11;
-    void *const arguments[] = {a, memory, memory};
+    void *const arguments[] = {a, memory, output};
     if (mk_launch(p, arguments, 2, NULL) != -EINVAL ||
         !strstr(mk_error(comm), "2 arguments of ag_gemm: it takes 3"))
         return -8;
-    if (mk_gemm_rs(p, a, memory, memory, NULL) != -EINVAL ||
+    if (mk_gemm_rs(p, a, memory, output, NULL) != -EINVAL ||
         !strstr(mk_error(comm), "mk_gemm_rs got a plan of ag_gemm"))
         return -9;
-    int result = mk_ag_gemm(p, a, memory, memory, NULL);
+    int result = mk_ag_gemm(p, a, memory, output, NULL);
     return result ? result : mk_launch(p, arguments, 3, NULL);
+}
+
+/* A plan goes when each put that its launches have posted has completed, also one that the proxy
+ * has not seen yet. */
+static int posted_puts(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    static struct mk_ring ring;
+    struct mk_problem q = problem();
+    struct mk_plan *p[2];
+    if (comm_make_plan(&p[0], comm, &q) || comm_make_plan(&p[1], comm, &q))
+        return -1;
+    ring.seen = ring.completed = 2;
+    ring.posted = 1;
+    fake.posted = 1; /* a device's word */
+    comm->rings[0] = &ring;
+    comm->ring_count = 1;
+    int result = mk_plan_destroy(p[0]);
+    if (!result && rank) { /* of this rank one more is under way */
+        fake.posted = 2;
+        comm->config.timeout_ns = 100000000;
+    }
+    result = result ? -2 : mk_plan_destroy(p[1]);
+    snprintf(text, size, "%s", mk_error(comm));
+    comm->ring_count = 0;
+    return result;
+}
+
+static void a_plan_goes_when_its_puts_have_completed(void **state)
+{
+    all(2, (struct setup){posted_puts, 1, NULL, NULL}, -EIO, "puts of a plan do not end");
 }
 
 static void arguments_are_checked(void **state)
@@ -501,6 +538,7 @@ int main(void)
         cmocka_unit_test(ranks_that_disagree_are_named),
         cmocka_unit_test(ranks_started_differently_are_named),
         cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(a_plan_goes_when_its_puts_have_completed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_
     fake.on_wait = timeout_in_launch;
     int result = comm_make_plan(&p, comm, &q);
     if (!result)
-        result = mk_ag_gemm(p, memory, memory, memory, NULL);
+        result = mk_ag_gemm(p, memory, memory, output, NULL);
     if (result || bootstrap_barrier(comm->bootstrap)) /* no rank fails before all have launched */
         return -1;
     result = mk_wait(comm);
@@ -83,7 +83,7 @@ static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_
     if (comm->failure.kind != MK_FAIL_TIMEOUT || comm->failure.rank != 2)
         return -2;
     /* From now on every call says the same. */
-    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EIO ||
+    if (mk_ag_gemm(p, memory, memory, output, NULL) != -EIO ||
         comm_make_plan(&p, comm, &q) != -EIO || strcmp(text, mk_error(comm)))
         return -3;
     return result;

@@ -21,6 +21,7 @@ static struct {
     int endless;                /* the kernel does not end */
     cudaError_t ends;           /* with what it ends */
     int atomics;                /* between any two GPUs */
+    int nameless;               /* they have no bus ids */
     int one, mps;               /* all ranks are on one GPU; MPS serves it */
     int display;                /* it has one */
     CUdevice_attribute lacks;   /* what no device has */
@@ -148,7 +149,7 @@ static cudaError_t play_properties(struct cudaDeviceProp *out, int device)
 static cudaError_t play_bus(char *out, int size, int device)
 {
     snprintf(out, (size_t)size, "0000:0%u:00.0", played_rank);
-    return cudaSuccess;
+    return cuda.nameless ? cudaErrorNotSupported : cudaSuccess;
 }
 
 static cudaError_t play_of_bus(int *out, const char *bus)
@@ -375,14 +376,15 @@ static struct mk_problem small(void)
 
 static int hang(const struct bootstrap_config *c, char *text, size_t size, void *waits)
 {
-    static uint16_t memory[8] __attribute__((aligned(16)));
+    static uint16_t memory[128 * 64] __attribute__((aligned(16))),
+        output[128 * 64] __attribute__((aligned(16)));
     int result;
     struct mk_comm *comm = open_one(NULL, &result);
     struct mk_plan *plan;
     struct mk_problem q = small();
     struct mk_failure f = {.kind = MK_FAIL_SETUP, .detail = "another rank is gone"};
     if (result || (result = comm_make_plan(&plan, comm, &q)) ||
-        (result = mk_ag_gemm(plan, memory, memory, memory, NULL))) {
+        (result = mk_ag_gemm(plan, memory, memory, output, NULL))) {
         snprintf(text, size, "%s", mk_error(comm));
         return result;
     }
@@ -414,13 +416,14 @@ static void closing_leaves_a_kernel_that_hangs(void **state)
 
 static int outlast(const struct bootstrap_config *c, char *text, size_t size, void *unused)
 {
-    static uint16_t memory[8] __attribute__((aligned(16)));
+    static uint16_t memory[128 * 64] __attribute__((aligned(16))),
+        output[128 * 64] __attribute__((aligned(16)));
     int result;
     struct mk_comm *comm = open_one(NULL, &result);
     struct mk_plan *plan;
     struct mk_problem q = small();
     if (result || (result = comm_make_plan(&plan, comm, &q)) ||
-        (result = mk_ag_gemm(plan, memory, memory, memory, NULL)))
+        (result = mk_ag_gemm(plan, memory, memory, output, NULL)))
         return result;
     cuda.ends = cudaErrorLaunchTimeout;
     result = mk_wait(comm);
@@ -453,6 +456,28 @@ static int join(const struct bootstrap_config *c, char *text, size_t size, void 
     snprintf(text, size, "%d mapped: %s", cuda.mapped, mk_error(comm));
     mk_comm_close(comm);
     return result;
+}
+
+static int join_nameless(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    cuda.nameless = 1;
+    setenv("MKERNEL_P2P", "off", 1);
+    return join(c, text, size, argument);
+}
+
+/* Two GPUs whose bus ids are not known are not one GPU. */
+static void gpus_without_ids_are_two(void **state)
+{
+    struct job j;
+    job_init(&j, 2, 20);
+    job_start_all(&j, join_nameless, NULL);
+    job_finish(&j);
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_true(j.reports[r].came);
+        assert_int_equal(j.reports[r].result, -ENODEV);
+        if (!strstr(j.reports[r].text, "MKERNEL_P2P=off: this GPU () and"))
+            fail_msg("%s", j.reports[r].text);
+    }
 }
 
 static void peers_without_native_atomics_are_refused(void **state)
@@ -689,7 +714,13 @@ static void a_plan_that_goes_leaves_zeros(void **state)
     memset(words, 0x55, DEVICE_WORDS * sizeof *words);
     memset(heap + flag * 8ull, 0x55, flags * 8ull);
     memset(heap + base, 0x55, bytes);
+    /* its puts have completed, of which the device's words tell */
+    static struct mk_ring ring = {.completed = 3};
+    x->words[POSTED] = 3;
+    comm->rings[0] = &ring;
+    comm->ring_count = 1;
     assert_int_equal(mk_plan_destroy(plan), 0);
+    comm->ring_count = 0;
     for (uint32_t i = 0; i < DEVICE_WORDS; i++)
         assert_int_equal(words[i], 0);
     for (uint64_t i = 0; i < flags * 8ull; i++)
@@ -707,6 +738,7 @@ int main(void)
         cmocka_unit_test(closing_leaves_a_kernel_that_hangs),
         cmocka_unit_test(a_launch_that_the_driver_ends_is_explained),
         cmocka_unit_test(peers_without_native_atomics_are_refused),
+        cmocka_unit_test(gpus_without_ids_are_two),
         cmocka_unit_test(heaps_that_cannot_be_shared_are_refused),
         cmocka_unit_test(peers_are_refused_without_p2p),
         cmocka_unit_test(heaps_are_mapped_through_descriptors),

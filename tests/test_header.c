@@ -502,7 +502,7 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
          "gemm_ar "
          "and gemm_rs"},
     };
-    char long_options[400];
+    char long_options[1400];
     struct mk_comm *comm = open_alone(MK_VERSION_NUMBER);
     struct mk_spec good = spec_of(MK_OP_AG_GEMM);
     struct mk_plan *p;
@@ -517,7 +517,7 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
     long_options[sizeof long_options - 1] = '\0';
     good.options = long_options;
     assert_int_equal(mk_plan_create(&p, comm, &good), -EINVAL);
-    assert_non_null(strstr(mk_error(comm), "options of 399 letters"));
+    assert_non_null(strstr(mk_error(comm), "options of 1399 letters"));
     good.options = "";
     assert_int_equal(mk_plan_create(&p, comm, &good), 0); /* it is still open */
     mk_comm_close(comm);
@@ -533,7 +533,7 @@ static void options_say_the_limit_of_sms_and_the_engine(void **state)
         .op = MK_OP_AG_GEMM, .shape = {4096, 4096, 4096}, .options = "engine=mma sms=40"};
     struct mk_problem q;
     struct mk_plan p, again;
-    char error[512], options[128];
+    char error[512], options[128], cut[20];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(spec_to_problem(&q, &spec, error, sizeof error), 0);
         assert_int_equal(q.sms_most, 40);
@@ -544,6 +544,8 @@ static void options_say_the_limit_of_sms_and_the_engine(void **state)
         assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
         spec_options(&p, options, sizeof options);
         assert_int_equal(strncmp(options, "sms=40 engine=mma tile=", 23), 0);
+        assert_int_equal(spec_options(&p, cut, sizeof cut), -ENOSPC);
+        assert_int_equal(spec_options(&p, options, sizeof options), 0);
         assert_in_range(mk_total_blocks(&p.problem.tuning.split), 1, 40);
         if (i)
             assert_memory_equal(&p, &again, sizeof p);

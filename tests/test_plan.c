@@ -723,6 +723,33 @@ static void names(void **state)
     assert_string_equal(plan_cause_name((enum mk_cause)99), "unknown cause");
 }
 
+static void more_buffers(struct mk_plan *p, struct op_tables *t)
+{
+    static uint64_t at[2];
+    for (uint32_t i = 0; i <= OP_MOST_BUFFERS; i++)
+        OP_BUFFERS(t, {"a buffer", at, 2, 1, 1});
+}
+
+static void more_flags(struct mk_plan *p, struct op_tables *t)
+{
+    static uint32_t first;
+    for (uint32_t i = 0; i <= OP_MOST_FLAGS; i++)
+        OP_FLAGS(t, {.first = &first, .text = "a flag"});
+}
+
+/* An operator's tables that do not fit end the plan, and not the program. */
+static void tables_too_long_are_refused(void **state)
+{
+    struct op_descriptor op = {.tables = more_buffers};
+    struct mk_plan p = {.problem = {.op = MK_OP_AG_GEMM}};
+    char error[300];
+    assert_int_equal(plan_lay_out(&op, &p, 1, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "ag_gemm lists 41 buffers and 0 arrays of flags: at most 40 and 16");
+    op.tables = more_flags;
+    assert_int_equal(plan_lay_out(&op, &p, 1, 0, error, sizeof error), -EINVAL);
+    assert_string_equal(error, "ag_gemm lists 0 buffers and 17 arrays of flags: at most 40 and 16");
+}
+
 int main(void)
 {
     seed = (unsigned)time(NULL);
@@ -745,6 +772,7 @@ int main(void)
         cmocka_unit_test(encoding_limits),
         cmocka_unit_test(huge_shapes),
         cmocka_unit_test(names),
+        cmocka_unit_test(tables_too_long_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

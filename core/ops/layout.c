@@ -4,23 +4,22 @@
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void op_add_buffers(struct op_tables *t, const struct op_buffer *buffers, size_t bytes)
 {
-    if (t->buffer_count + bytes / sizeof *buffers > sizeof t->buffers / sizeof *t->buffers)
-        abort(); /* an operator's table: a larger array is needed */
-    memcpy(t->buffers + t->buffer_count, buffers, bytes);
+    uint32_t count = t->buffer_count;
     t->buffer_count += (uint32_t)(bytes / sizeof *buffers);
+    if (t->buffer_count <= OP_MOST_BUFFERS) /* else plan_lay_out refuses the plan */
+        memcpy(t->buffers + count, buffers, bytes);
 }
 
 void op_add_flags(struct op_tables *t, const struct op_flags *flags, size_t bytes)
 {
-    if (t->flag_count + bytes / sizeof *flags > sizeof t->flags / sizeof *t->flags)
-        abort();
-    memcpy(t->flags + t->flag_count, flags, bytes);
+    uint32_t count = t->flag_count;
     t->flag_count += (uint32_t)(bytes / sizeof *flags);
+    if (t->flag_count <= OP_MOST_FLAGS)
+        memcpy(t->flags + count, flags, bytes);
 }
 
 /* UINT64_MAX: too many. */
@@ -57,6 +56,11 @@ int plan_lay_out(const struct op_descriptor *op, struct mk_plan *p, uint64_t til
     uint64_t flags = 0, bytes = 0, at = p->heap_base;
     uint32_t first = p->flag_base;
     op->tables(p, &t);
+    if (t.buffer_count > OP_MOST_BUFFERS || t.flag_count > OP_MOST_FLAGS)
+        return plan_refuse(error, size,
+                           "%s lists %u buffers and %u arrays of flags: at most %u and %u",
+                           plan_op_name(p->problem.op), t.buffer_count, t.flag_count,
+                           OP_MOST_BUFFERS, OP_MOST_FLAGS);
     for (uint32_t i = 0; i < t.flag_count; i++)
         flags = layout_plus(flags, plan_flag_count(&t.flags[i]));
     for (uint32_t i = 0; i < t.buffer_count; i++)

@@ -165,9 +165,11 @@ struct op_flags {
 };
 
 /* How a plan lies in the heap and among the flags, one behind the other. */
+#define OP_MOST_BUFFERS 40u
+#define OP_MOST_FLAGS 16u
 struct op_tables {
-    struct op_buffer buffers[40];
-    struct op_flags flags[16];
+    struct op_buffer buffers[OP_MOST_BUFFERS];
+    struct op_flags flags[OP_MOST_FLAGS];
     uint32_t buffer_count, flag_count;
     uint32_t
         zero_buffers; /* the first so many must be found 0 by the first launch, as a new heap is */

@@ -107,7 +107,8 @@ static int ring_attention_verify(const struct sim_launch *l)
     uint32_t world = mk_world(&p->topo), rank = p->topo.rank;
     uint64_t bytes[MK_SPACES - 1];
     op_extents(&l->plan->problem, bytes);
-    bytes[1] = p->batch * p->pitch_rows * p->row_bytes; /* of the rank that has the most */
+    bytes[1] =
+        (uint64_t)p->batch * p->pitch_rows * p->row_bytes; /* of the rank that has the most */
     uint8_t *memory = malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] +
                              p->split.ctas[MK_COMPUTE] * p->state_pitch);
     if (!memory)

@@ -99,4 +99,5 @@ static struct mk_problem problem(void)
     return (struct mk_problem){.op = MK_OP_AG_GEMM, .m = 96, .n = 64, .k = 64};
 }
 
-static uint16_t memory[4096] __attribute__((aligned(16)));
+static uint16_t memory[768 * 64] __attribute__((aligned(16)));
+static uint16_t output[768 * 64] __attribute__((aligned(16)));

@@ -13,6 +13,7 @@ struct fake {
     char log[256]; /* one letter a call: o p u l w c of the executor, O C of the network */
     int open_result, plan_result, wait_result, net_result;
     void *arguments[MK_SPACES - 1];
+    uint64_t posted;                       /* commands of ring 0 beside what the ring says */
     void *waited_for;                      /* the stream that was last waited for alone */
     void (*on_wait)(struct mk_comm *comm); /* what happens in the launch */
 };
@@ -79,6 +80,12 @@ static int fake_wait_stream(struct mk_comm *comm, void *stream)
     return fake_wait(comm);
 }
 
+static int fake_posted(struct mk_comm *comm, uint64_t posted[MK_MAX_RINGS])
+{
+    posted[0] += fake.posted;
+    return 0;
+}
+
 static void fake_close(struct mk_comm *comm)
 {
     fake_note('c');
@@ -105,5 +112,6 @@ static const struct mk_exec_ops fake_exec = {.name = "fake",
                                              .launch = fake_launch,
                                              .wait = fake_wait,
                                              .wait_stream = fake_wait_stream,
+                                             .posted = fake_posted,
                                              .close = fake_close};
 static const struct mk_net_ops fake_net = {fake_net_open, fake_net_close};
