@@ -72,6 +72,7 @@ static int cuda_device_open(struct mk_comm *comm, uint32_t before, struct device
     int device = wanted ? (int)wanted - 1 : (int)(before % (uint32_t)devices);
     if (cudaSetDevice(device) != cudaSuccess)
         return cuda_device_refuse(comm, "the GPU cannot be opened");
+    out->number = device;
     if (cudaDeviceGetAttribute(&out->major, cudaDevAttrComputeCapabilityMajor, device) !=
             cudaSuccess ||
         cudaDeviceGetAttribute(&out->minor, cudaDevAttrComputeCapabilityMinor, device) !=

@@ -4,6 +4,7 @@
 #include "core/comm.h"
 
 struct cuda_device {
+    int number;            /* as CUDA counts them in this process */
     int major, minor;      /* compute capability */
     uint32_t sms;          /* of those that the ranks' GPUs have, the fewest */
     uint32_t block_shared; /* bytes of shared memory that a block may have, the fewest likewise */

@@ -69,6 +69,23 @@ static int exec_cuda_refuse(struct mk_comm *comm, int result, const char *what)
     return result;
 }
 
+/* Kernels, their attributes and events are of the thread's current device. */
+static int exec_cuda_current(struct mk_comm *comm)
+{
+    const struct cuda_executor *x = comm->exec_state;
+    int current = -1;
+    if (cudaGetDevice(&current) != cudaSuccess)
+        return exec_cuda_refuse(comm, -EIO, "CUDA does not say which GPU is current");
+    if (current == x->device.number)
+        return 0;
+    snprintf(
+        comm->error, sizeof comm->error,
+        "GPU %d is current in this thread, and the communicator's is GPU %d: cudaSetDevice(%d) "
+        "comes first",
+        current, x->device.number, x->device.number);
+    return -EINVAL;
+}
+
 static uint32_t exec_cuda_sms(struct mk_comm *comm)
 {
     const struct cuda_executor *x = comm->exec_state;
@@ -191,6 +208,9 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
                  x->device.major, x->device.minor);
         return -EINVAL;
     }
+    int result = exec_cuda_current(comm);
+    if (result)
+        return result;
     struct gpu_launch *l = &x->launches[plan->slot];
     uint64_t *words = x->words + plan->slot * DEVICE_WORDS;
     memset(l, 0, sizeof *l);
@@ -255,6 +275,9 @@ static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan, enum mk_
                             void *const arguments[MK_SPACES - 1], void *stream)
 {
     struct cuda_executor *x = comm->exec_state;
+    int result = exec_cuda_current(comm);
+    if (result)
+        return result;
     struct gpu_launch launch = x->launches[plan->slot];
     launch.split = mk_half_split(&launch.split, half);
     launch.tracks = comm->unrecorded ? NULL : launch.tracks;
@@ -267,7 +290,7 @@ static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan, enum mk_
         return -EBUSY;
     }
     x->last_plan = plan;
-    int result = cuda_ops[plan->problem.op].launch(plan, &launch, stream);
+    result = cuda_ops[plan->problem.op].launch(plan, &launch, stream);
     if (result == -EINVAL)
         snprintf(comm->error, sizeof comm->error,
                  "%s: a pointer that the TMA unit cannot take; align arguments to 16 bytes",

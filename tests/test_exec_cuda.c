@@ -1,8 +1,9 @@
 /* The GPU executor, over a CUDA that this file plays in host memory: closing after a kernel that
  * does not end frees nothing and does not wait for it, one that the driver ends is explained, peers
  * without native atomics are refused before they are mapped, a rank without peers shares nothing, a
- * plan that goes leaves its words, flags and heap as they were, and by MKERNEL_HEAP=vmm ranks map
- * each other's heaps through descriptors. */
+ * plan that goes leaves its words, flags and heap as they were, by MKERNEL_HEAP=vmm ranks map each
+ * other's heaps through descriptors, and nothing is launched on another GPU than the
+ * communicator's. */
 #include "tests/helpers/test.h"
 
 #ifdef MK_HAVE_CUDA
@@ -29,6 +30,7 @@ static struct {
     int refuses;                /* the driver maps no other process's memory */
     int unshared;               /* cudaIpc gives no handle, as in WSL2 */
     int direct;                 /* the memory was made for NICs, too */
+    int current;                /* the thread's GPU */
 } cuda;
 
 /* Ten times as fast as the host's, so that a test does not last. */
@@ -112,7 +114,7 @@ static cudaError_t play_query(cudaStream_t stream)
 
 static cudaError_t play_number(int *out)
 {
-    *out = 0;
+    *out = cuda.current;
     return cudaSuccess;
 }
 
@@ -124,6 +126,7 @@ static cudaError_t play_count(int *out)
 
 static cudaError_t play_choose(int device)
 {
+    cuda.current = device;
     return cudaSuccess;
 }
 
@@ -732,9 +735,31 @@ static void a_plan_that_goes_leaves_zeros(void **state)
     mk_comm_close(comm);
 }
 
+static void another_current_gpu_is_refused(void **state)
+{
+    static uint16_t memory[128 * 64] __attribute__((aligned(16))),
+        out[128 * 64] __attribute__((aligned(16)));
+    struct mk_problem q = small();
+    struct mk_plan *plan, *none;
+    int result;
+    struct mk_comm *comm = open_one(NULL, &result);
+    assert_int_equal(result, 0);
+    assert_int_equal(comm_make_plan(&plan, comm, &q), 0);
+    cuda.current = 1;
+    assert_int_equal(mk_ag_gemm(plan, memory, memory, out, NULL), -EINVAL);
+    assert_string_equal(mk_error(comm),
+                        "GPU 1 is current in this thread, and the communicator's is "
+                        "GPU 0: cudaSetDevice(0) comes first");
+    assert_int_equal(comm_make_plan(&none, comm, &q), -EINVAL);
+    cuda.current = 0;
+    assert_int_equal(mk_ag_gemm(plan, memory, memory, out, NULL), 0);
+    mk_comm_close(comm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(another_current_gpu_is_refused),
         cmocka_unit_test(closing_leaves_a_kernel_that_hangs),
         cmocka_unit_test(a_launch_that_the_driver_ends_is_explained),
         cmocka_unit_test(peers_without_native_atomics_are_refused),
