@@ -4,6 +4,9 @@
 #include "experiments/common/options.h"
 #include "tests/helpers/test.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 static const char *const execs[] = {"host", "cuda"}, *const no_pace[] = {"none"};
 
 struct values {
@@ -219,9 +222,33 @@ static void test_refusals(void **state)
 static void test_contexts(void **state)
 {
     assert_int_equal(parse("--timeout 1 --check"), 0);
-    assert_int_equal(options_check(&table, &found, 1, "ag_gemm", error, sizeof error), 0);
-    assert_int_equal(options_check(&table, &found, 2, "moe_ffn", error, sizeof error), -EINVAL);
+    assert_null(options_check(&table, &found, 1, "ag_gemm", error, sizeof error));
+    assert_non_null(options_check(&table, &found, 2, "moe_ffn", error, sizeof error));
     assert_string_equal(error, "moe_ffn does not take --timeout");
+}
+
+/* What was given is a bit of 64: one option more ends the program, whatever its line says. */
+static void test_a_table_has_64_options(void **state)
+{
+    static struct option_spec many[OPTIONS_MOST + 1];
+    struct option_table full = {.specs = many, .count = OPTIONS_MOST};
+    char *argv[] = {"test", "--check"};
+    for (uint32_t i = 0; i <= OPTIONS_MOST; i++)
+        many[i] = (struct option_spec){.name = i == OPTIONS_MOST - 1 ? "check" : "other",
+                                       .type = OPTION_FLAG,
+                                       .offset = offsetof(struct values, check)};
+    assert_int_equal(options_parse(&full, 2, argv, &values, &found, error, sizeof error), 0);
+    assert_true(found.given == (uint64_t)1 << 63);
+    full.count++;
+    pid_t child = fork();
+    if (!child) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        options_parse(&full, 1, argv, &values, &found, error, sizeof error);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
 static void test_help_names_everything(void **state)
@@ -266,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_units),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_a_table_has_64_options),
         cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_help_names_everything),
     };

@@ -1107,6 +1107,14 @@ static void the_tree_is_formatted(void **state)
                      0);
 }
 
+/* A step of the wall clock lengthens no wait and cuts none. */
+static void waits_go_by_the_monotonic_clock(void **state)
+{
+    assert_int_equal(system("! grep -rl pthread_cond_timedwait backends core experiments kernels "
+                            "sim tracer tui | grep -v '^core/clock.h$'"),
+                     0);
+}
+
 int main(void)
 {
     ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
@@ -1122,6 +1130,7 @@ int main(void)
         cmocka_unit_test(operators_are_named_by_their_own_files_alone),
         cmocka_unit_test(files_of_a_folder_call_one_way),
         cmocka_unit_test(quick_finds_what_a_change_touches),
+        cmocka_unit_test(waits_go_by_the_monotonic_clock),
         cmocka_unit_test(ptx_lies_in_three_files),
         cmocka_unit_test(kernels_call_every_wrapper),
         cmocka_unit_test(a_new_operator_compiles_no_kernel_anew),

@@ -116,6 +116,19 @@ static void bash_completes_what_the_help_says(void **state)
     offers("mkernel run ag_gemm --nodes \"\"", "", "run"); /* a number is nobody's to guess */
 }
 
+/* It asks the mkernel of PATH, and runs none of the folder that the line names. */
+static void completion_runs_no_program_of_the_line(void **state)
+{
+    assert_int_equal(
+        shell("T=$(mktemp -d) && printf '#!/bin/sh\\ntouch '$T/ran >$T/mkernel && "
+              "chmod +x $T/mkernel && PATH=$B:$PATH bash -c '. experiments/shell/mkernel.bash; "
+              "COMP_WORDS=($0/mkernel run \"\"); COMP_CWORD=2; _mkernel; "
+              "echo ${COMPREPLY[*]}' $T; [ ! -e $T/ran ]; s=$?; rm -r $T; exit $s",
+              said, sizeof said),
+        0);
+    assert_non_null(strstr(said, "ag_gemm"));
+}
+
 /* JSON for a program does not flood a terminal. */
 static void an_export_asks_where_to(void **state)
 {
@@ -136,6 +149,7 @@ int main(void)
         cmocka_unit_test(the_list_of_variables_is_the_sources),
         cmocka_unit_test(the_man_page_has_every_command),
         cmocka_unit_test(bash_completes_what_the_help_says),
+        cmocka_unit_test(completion_runs_no_program_of_the_line),
         cmocka_unit_test(an_export_asks_where_to),
     };
     return cmocka_run_group_tests(tests, find_build, NULL);

@@ -1,6 +1,7 @@
 /* Completion queues, completion channels, and the plain polling call. completion_ex.c has the
  * extended one. */
 #include "nic.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -11,8 +12,8 @@
 enum {
     /* empty polls in a row after which the poller lets the progress threads have its core */
     YIELD_AFTER = 16,
-    /* for events that the application got and did not acknowledge, when it destroys their source */
-    ACK_WAIT_SECONDS = 10,
+    /* ns, for events that the application got and did not acknowledge, when it destroys their source */
+    ACK_WAIT_NS = 10000000000,
 };
 
 /* Waits until *done reaches `delivered`. The caller holds `mutex`. False: it did not within the
@@ -20,11 +21,9 @@ enum {
 bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done,
                                const uint32_t *delivered)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += ACK_WAIT_SECONDS;
+    const uint64_t end = mk_now_ns() + ACK_WAIT_NS;
     while (*done != *delivered)
-        if (pthread_cond_timedwait(cond, mutex, &end) == ETIMEDOUT)
+        if (mk_cond_wait_until(cond, mutex, end) == ETIMEDOUT)
             return false;
     return true;
 }
@@ -51,7 +50,7 @@ struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void 
     cq->ibv.cq_context = cq_context;
     cq->ibv.cqe = (int)size;
     pthread_mutex_init(&cq->ibv.mutex, NULL);
-    pthread_cond_init(&cq->ibv.cond, NULL);
+    mk_cond_init(&cq->ibv.cond);
     pthread_mutex_init(&cq->lock, NULL);
     pthread_mutex_lock(&ctx->lock);
     cq->serial = ++ctx->serial;
@@ -151,9 +150,7 @@ void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solici
         first_loss = !cq->overrun;
         cq->overrun = true;
     } else {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        cqe->time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        cqe->time_ns = mk_clock_ns(CLOCK_REALTIME);
         cq->ring[cq->tail % cq->size] = *cqe;
         __atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELEASE);
         bool error = cqe->wc.status != IBV_WC_SUCCESS;

@@ -1,5 +1,6 @@
 /* Devices soft0 .. soft<N-1> and softefa0 .. softefa<M-1>, and opening one. */
 #include "nic.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -79,7 +80,7 @@ static int device_set_up(struct softnic_context *ctx, struct softnic_device *dev
     ctx->random = ctx->options.seed;
     ctx->event_write_fd = events[1];
     pthread_mutex_init(&ctx->lock, NULL);
-    pthread_cond_init(&ctx->idle, NULL);
+    mk_cond_init(&ctx->idle);
     pthread_mutex_init(&ibv->mutex, NULL);
     ibv->device = &device->ibv;
     ibv->cmd_fd = -1;

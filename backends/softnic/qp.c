@@ -1,5 +1,6 @@
 /* Queue pairs: making, moving through their states, ending. */
 #include "gpu.h"
+#include "core/clock.h"
 #include "srd.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
     qp->sq = calloc(srd ? 1 : qp->sq_size, sizeof(*qp->sq));
     qp->rq = calloc(qp->rq_size, sizeof(*qp->rq));
     pthread_mutex_init(&qp->ibv.mutex, NULL);
-    pthread_cond_init(&qp->ibv.cond, NULL);
+    mk_cond_init(&qp->ibv.cond);
     pthread_mutex_init(&qp->batch_lock, NULL);
     qp->ibv.context = pd->context;
     qp->ibv.pd = pd;

@@ -3,15 +3,16 @@
  * frame's segments are looked up among the mappings: no other memory of its process has an address
  * of GPU memory. No process ever writes into another's memory. */
 #include "gpu.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-    WAIT_SECONDS = 5, /* for a peer to map what is shared with it: the driver takes milliseconds */
+    /* ns for a peer to map what is shared with it: the driver takes milliseconds */
+    WAIT_NS = 5000000000,
 };
 
 /* A SHARE frame's payload. */
@@ -123,12 +124,10 @@ void softnic_share_answered(struct softnic_link *link, const struct softnic_mess
  * while kernels run could wait for them, and they for the data. */
 void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += WAIT_SECONDS;
+    const uint64_t end = mk_now_ns() + WAIT_NS;
     softnic_links_flush(ctx);
     while (ctx->shares && qp->link && !qp->link->dead && qp->link->shares_taken < ctx->share_serial)
-        if (pthread_cond_timedwait(&ctx->idle, &ctx->lock, &end))
+        if (mk_cond_wait_until(&ctx->idle, &ctx->lock, end))
             break;
 }
 

@@ -5,6 +5,7 @@
 #include "experiments/common/nearest.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -204,7 +205,7 @@ static const struct option_spec *options_find(const struct option_table *table, 
 static int options_unknown(const struct option_table *table, const char *argument, char *error,
                            size_t size)
 {
-    const char *names[65];
+    const char *names[OPTIONS_MOST + 1];
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
     for (size_t i = 0; i < table->count; i++)
@@ -215,10 +216,17 @@ static int options_unknown(const struct option_table *table, const char *argumen
                    nearest_hint(near, name + strspn(name, "-"), "--", names, table->count + 1));
 }
 
+void options_fit(size_t count)
+{
+    if (count > OPTIONS_MOST)
+        abort();
+}
+
 int options_parse(const struct option_table *table, int argc, char **argv, void *values,
                   struct options_found *found, char *error, size_t size)
 {
     memset(found, 0, sizeof *found);
+    options_fit(table->count);
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         if (!strcmp(a, "--help") || !strcmp(a, "-h")) {
@@ -257,15 +265,18 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
     return 0;
 }
 
-int options_check(const struct option_table *table, const struct options_found *found,
-                  uint32_t context, const char *name, char *error, size_t size)
+const struct option_spec *options_check(const struct option_table *table,
+                                        const struct options_found *found, uint32_t context,
+                                        const char *name, char *error, size_t size)
 {
-    for (size_t i = 0; i < table->count; i++)
-        if (found->given >> i & 1 && table->specs[i].contexts &&
-            !(table->specs[i].contexts & context))
-            return mk_fail(-EINVAL, error, size, "%s does not take --%s", name,
-                           table->specs[i].name);
-    return 0;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct option_spec *s = &table->specs[i];
+        if (found->given >> i & 1 && s->contexts && !(s->contexts & context)) {
+            snprintf(error, size, "%s does not take --%s", name, s->name);
+            return s;
+        }
+    }
+    return NULL;
 }
 
 int options_given(const struct option_table *table, const struct options_found *found,

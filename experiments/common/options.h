@@ -49,11 +49,13 @@ struct option_spec {
     "prints no table. By default the table goes to standard output, or to standard error if a "    \
     "result goes there"
 
+#define OPTIONS_MOST 64u /* of a table */
+
 struct option_table {
     const char *usage; /* "run OP [OPTIONS]" */
     const char *about;
     const struct option_spec *specs;
-    size_t count;         /* at most 64 */
+    size_t count;
     const char *examples; /* lines */
 };
 
@@ -64,6 +66,10 @@ struct options_found {
     int help; /* --help or -h was there: the caller prints the help and ends */
 };
 
+/* Aborts where a table has more options than OPTIONS_MOST, a fault of the source that every call of
+ * the command shows. */
+void options_fit(size_t count);
+
 /* Parses argv[1..argc-1] into `values` (left as they are where an option is not given: fill in
  * defaults first). Returns 0, or -EINVAL with one sentence in `error`, without a full stop. */
 int options_parse(const struct option_table *table, int argc, char **argv, void *values,
@@ -73,10 +79,11 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
  * "--min"): pairs of both, ended by NULL. */
 void options_expand(int argc, char **argv, const char *const *pairs);
 
-/* Whether everything that was given is for `context` (a bit), which is called `name`. 0, or -EINVAL
- * with a sentence. */
-int options_check(const struct option_table *table, const struct options_found *found,
-                  uint32_t context, const char *name, char *error, size_t size);
+/* What was given and is not for `context` (a bit), which is called `name`, with a sentence; or NULL.
+ */
+const struct option_spec *options_check(const struct option_table *table,
+                                        const struct options_found *found, uint32_t context,
+                                        const char *name, char *error, size_t size);
 
 /* Whether option `name` was given. The name must be in the table. */
 int options_given(const struct option_table *table, const struct options_found *found,

@@ -59,6 +59,7 @@ static int problem_has_mask(enum mk_op op)
 
 static struct option_spec *problem_add(struct problem_table *t)
 {
+    options_fit(t->table.count + 1);
     struct option_spec *s = &t->specs[t->table.count++];
     memset(s, 0, sizeof *s);
     return s;
@@ -396,12 +397,26 @@ int problem_has_epilogue(const struct problem_options *o)
     return o->epilogue && strcmp(o->epilogue, "none") != 0;
 }
 
+/* Whether the operator takes what was given; else who does. */
+static int problem_check_op(const struct problem_table *t, const struct options_found *found,
+                            enum mk_op op, char *error, size_t size)
+{
+    const struct option_spec *s =
+        options_check(&t->table, found, 1u << op, plan_op_name(op), error, size);
+    for (int i = 0, first = 1; i < MK_OPS && s; i++)
+        if (s->contexts >> i & 1) {
+            mk_append(error, size, "%s%s", first ? ", which is for " : ", ", plan_op_name(i));
+            first = 0;
+        }
+    return s ? -EINVAL : 0;
+}
+
 int problem_check(const struct problem_table *t, const struct options_found *found,
                   const struct problem_options *o, enum mk_op *op, char *error, size_t size)
 {
     int result = problem_find_op(found, op, error, size);
     if (!result)
-        result = options_check(&t->table, found, 1u << *op, plan_op_name(*op), error, size);
+        result = problem_check_op(t, found, *op, error, size);
     if (!result && problem_has_epilogue(o))
         result = epilogue_read("--epilogue ", o->epilogue, &(uint32_t){0}, error, size);
     if (result)

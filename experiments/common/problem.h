@@ -27,10 +27,9 @@ enum problem_command { PROBLEM_RUN, PROBLEM_TUNE, PROBLEM_SIM };
 #define PROBLEM_GROUP "the problem"
 
 /* A table of options: those of the problem and the plan, then the command's own. */
-#define PROBLEM_SPECS 64
 struct problem_table {
     struct option_table table;
-    struct option_spec specs[PROBLEM_SPECS];
+    struct option_spec specs[OPTIONS_MOST];
     char about[1500];
 };
 

@@ -92,6 +92,7 @@ static const struct option_spec quiet_specs[] = {
 static void run_options_add(struct option_table *to, struct option_spec *room,
                             const struct option_spec *specs, size_t count)
 {
+    options_fit(to->count + count);
     memcpy(room + to->count, specs, count * sizeof *specs);
     to->count += count;
 }
@@ -99,7 +100,7 @@ static void run_options_add(struct option_table *to, struct option_spec *room,
 int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
                       struct run_options *o, char *error, size_t size)
 {
-    static struct option_spec specs[PROBLEM_SPECS];
+    static struct option_spec specs[OPTIONS_MOST];
     static struct problem_table all;
     const struct option_table *table = &all.table;
     struct option_table own = *sub->table;

@@ -211,7 +211,7 @@ static int tune_sim_run(struct tune_sim_options *o, char *error, size_t size)
 
 int tune_sim(int argc, char **argv, const struct option_spec *specs, size_t count)
 {
-    static struct option_spec all[PROBLEM_SPECS];
+    static struct option_spec all[OPTIONS_MOST];
     static struct problem_table table;
     struct option_table base = {
         "tune OP --exec sim [OPTIONS]",
@@ -227,9 +227,10 @@ int tune_sim(int argc, char **argv, const struct option_spec *specs, size_t coun
     struct options_found found;
     char error[512] = "";
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    base.count = sizeof own / sizeof *own + count;
+    options_fit(base.count);
     memcpy(all, own, sizeof own);
     memcpy(all + sizeof own / sizeof *own, specs, count * sizeof *specs);
-    base.count = sizeof own / sizeof *own + count;
     problem_table(&table, &base, PROBLEM_TUNE,
                   offsetof(struct tune_sim_options, run) + offsetof(struct run_options, ask),
                   "the plan");
