@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "tests/helpers/test.h"
+#include "core/bootstrap.h"
 #include "experiments/common/hosts.h"
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
@@ -30,14 +31,18 @@ static int make(void **state)
     snprintf(database, sizeof database, "%s/r.db", folder);
     snprintf(path, sizeof path, "PATH=%s:%s", folder, getenv("PATH"));
     /* the last two arguments are the host and what its shell is to do */
-    write_file("ssh",
-               "#!/bin/sh\n"
-               "[ \"$1\" != -G ] || { echo \"user root\"; echo \"hostname ${2#*@}\"; exit; }\n"
-               "while [ $# -gt 2 ]; do shift; done\n"
-               "echo \"$1\" >>\"${0%/*}/asked\"; echo \"$2\" >>\"${0%/*}/scripts\"\n"
-               "[ \"$1\" != nowhere ] || { echo 'ssh: no route to nowhere' >&2; exit 255; }\n"
-               "exec sh -c \"$2\"\n",
-               0755);
+    write_file(
+        "ssh",
+        "#!/bin/sh\n"
+        "[ \"$1\" != -G ] || { echo \"user root\"; echo \"hostname ${2#*@}\"; exit; }\n"
+        "while [ $# -gt 2 ]; do shift; done\n"
+        "echo \"$1\" >>\"${0%/*}/asked\"; echo \"$2\" >>\"${0%/*}/scripts\"\n"
+        "case $2 in *'export RANK=0 '*) cd \"${0%/*}\"; ! mv taken was 2>/dev/null ||\n"
+        "set -- \"$1\" \"$(echo \"$2\" | sed \"s/\\(MASTER_PORT=\\)[0-9]*/\\1$(cat was)/\")\";;"
+        "esac\n"
+        "[ \"$1\" != nowhere ] || { echo 'ssh: no route to nowhere' >&2; exit 255; }\n"
+        "exec sh -c \"$2\"\n",
+        0755);
     return rc;
 }
 
@@ -102,6 +107,27 @@ static void a_host_that_cannot_be_reached_is_named(void **state)
     assert_non_null(strstr(r.err_text, "host nowhere (rank 1) could not be reached"));
 }
 
+/* The first port that rank 0 is given is this process's. */
+static void a_port_that_is_taken_is_left_for_another(void **state)
+{
+    struct command_run r;
+    char text[16];
+    uint16_t port = 0;
+    int listens = bootstrap_listen("127.0.0.1", &port);
+    assert_true(listens >= 0);
+    snprintf(text, sizeof text, "%u", port - 1); /* mkernel's is the one after it */
+    write_file("taken", text, 0644);
+    start(&r, "127.0.0.1\nlocalhost\n", "--repeats 1");
+    command_finish(&r, 100);
+    close(listens);
+    if (r.status)
+        print_message("%s\n", r.err_text);
+    snprintf(text, sizeof text, "port %u", port);
+    assert_non_null(strstr(r.err_text, text)); /* says that it is in use */
+    assert_int_equal(r.status, 0);
+    assert_int_equal(ask("SELECT count(*) FROM jobs WHERE verdict = 'right'"), 1);
+}
+
 /* Nobody is left, on no host. */
 static int left(void)
 {
@@ -161,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_slot_of_every_host_is_a_rank),
         cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
+        cmocka_unit_test(a_port_that_is_taken_is_left_for_another),
         cmocka_unit_test(ctrl_c_ends_all_ranks_everywhere),
         cmocka_unit_test(bad_files_are_one_sentence),
     };

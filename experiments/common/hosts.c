@@ -18,6 +18,7 @@
 
 #define GRACE_S 15 /* from the end of one rank that failed to the end of all */
 #define SSH_FAILED 255
+#define PORTS_TRIED 5
 /* of USER@HOST, addresses (with a zone: fe80::1%eth0) and ssh's own names for hosts */
 #define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
 #define DIGITS "0123456789"
@@ -209,7 +210,7 @@ static int hosts_note(struct crowd *c, pid_t pid, int status, char *error, size_
                      host, rank);
         code = 3;
     }
-    if (code > 3) /* of a signal */
+    if (code > 3 && (rank || code != HOSTS_PORT_TAKEN)) /* of a signal */
         code = 3;
     if (code > c->status)
         c->status = code;
@@ -226,7 +227,9 @@ static int hosts_wait(struct crowd *c, const sigset_t *watched, char *error, siz
             failed |= hosts_note(c, pid, status, error, size);
         if (!c->alive)
             break;
-        if (failed && !deadline) /* the others know, and say so themselves; but not for ever */
+        if (c->status == HOSTS_PORT_TAKEN && !deadline)
+            deadline = ticks + 1;     /* the others wait in vain */
+        else if (failed && !deadline) /* the others know, and say so themselves; but not for ever */
             deadline = ticks + GRACE_S * 5;
         if (deadline && ticks == deadline)
             hosts_end(c);
@@ -245,6 +248,42 @@ static int hosts_wait(struct crowd *c, const sigset_t *watched, char *error, siz
     return stopped;
 }
 
+/* The ranks meet at any of 10,000 ports, on rank 0's host. Returns the signal that came. */
+static int hosts_try(struct crowd *c, char *const *argv, const char *address,
+                     const sigset_t *watched, char *error, size_t size)
+{
+    unsigned char bits[16];
+    char token[33];
+    c->alive = 0;
+    c->status = 0;
+    for (uint32_t i = 0; i < c->world; i++)
+        c->inputs[i] = -1;
+    if (getrandom(bits, sizeof bits, 0) != sizeof bits) {
+        c->status = mk_fail(3, error, size, "the system gives no random bytes");
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof bits; i++)
+        snprintf(token + 2 * i, 3, "%02x", bits[i]);
+    uint16_t port = (uint16_t)(20000 + (bits[0] << 8 | bits[1]) % 10000);
+    for (uint32_t i = 0; i < c->world; i++) {
+        MK_FREED char *script = hosts_script(c->hosts, i, address, port, argv);
+        c->pids[i] =
+            script ? hosts_start(c->hosts->names[i / c->hosts->slots], script, token, &c->inputs[i])
+                   : -1;
+        if (c->pids[i] < 0) {
+            c->pids[i] = 0;
+            c->status =
+                mk_fail(3, error, size, "rank %u could not be started: %s", i, strerror(errno));
+            hosts_end(c);
+            break;
+        }
+        c->alive++;
+    }
+    int stopped = hosts_wait(c, watched, error, size);
+    hosts_end(c);
+    return stopped;
+}
+
 int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, char *error,
               size_t size)
 {
@@ -252,38 +291,20 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
     MK_FREED pid_t *pids = calloc(world, sizeof *pids);
     MK_FREED int *inputs = calloc(world, sizeof *inputs);
     struct crowd c = {.hosts = hosts, .world = world, .pids = pids, .inputs = inputs};
-    unsigned char bits[16];
-    char token[33], address[256];
+    char address[256];
     sigset_t watched;
     *stopped = 0;
     error[0] = '\0';
-    if (!pids || !inputs || getrandom(bits, sizeof bits, 0) != sizeof bits)
+    if (!pids || !inputs)
         return mk_fail(3, error, size, "no memory for %u ranks", world);
-    for (size_t i = 0; i < sizeof bits; i++)
-        snprintf(token + 2 * i, 3, "%02x", bits[i]);
-    uint16_t port = (uint16_t)(20000 + (bits[0] << 8 | bits[1]) % 10000);
     hosts_address(hosts->names[0], address, sizeof address);
     ending_signals(&watched);
     sigaddset(&watched, SIGCHLD);
     sigprocmask(SIG_BLOCK, &watched, NULL);
     signal(SIGPIPE, SIG_IGN);
-    for (uint32_t i = 0; i < c.world; i++) {
-        MK_FREED char *script = hosts_script(hosts, i, address, port, argv);
-        c.inputs[i] = -1;
-        c.pids[i] =
-            script ? hosts_start(hosts->names[i / hosts->slots], script, token, &c.inputs[i]) : -1;
-        if (c.pids[i] < 0) {
-            c.pids[i] = 0;
-            c.status = 3;
-            snprintf(error, size, "rank %u could not be started: %s", i, strerror(errno));
-            for (uint32_t k = i + 1; k < c.world; k++)
-                c.inputs[k] = -1;
-            hosts_end(&c);
-            break;
-        }
-        c.alive++;
-    }
-    *stopped = hosts_wait(&c, &watched, error, size);
-    hosts_end(&c);
-    return *stopped ? 3 : c.status;
+    int tries = 0;
+    do
+        *stopped = hosts_try(&c, argv, address, &watched, error, size);
+    while (!*stopped && !*error && c.status == HOSTS_PORT_TAKEN && ++tries < PORTS_TRIED);
+    return *stopped || c.status > 3 ? 3 : c.status;
 }

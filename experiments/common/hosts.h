@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #define HOSTS_MOST 256
+#define HOSTS_PORT_TAKEN 4 /* exit status of a rank 0 whose port another program has */
 
 struct host_list {
     char names[HOSTS_MOST][256];
@@ -18,7 +19,8 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
 /* Starts this program with `argv` once a rank, node by node, in this folder, under the environment
  * of a launcher (RANK, WORLD_SIZE, ...; the first host is rank 0's); variables of mkernel's are
  * passed on, the job's token by standard input, where `ps` does not show it. Ends all where one is
- * lost, or this process gets SIGINT, SIGTERM or SIGHUP. Returns the highest exit status; *stopped:
+ * lost, or this process gets SIGINT, SIGTERM or SIGHUP; and starts them again at another port where
+ * rank 0 ends with HOSTS_PORT_TAKEN. Returns the highest exit status; *stopped:
  * the signal that came. `error`: a sentence where the job did not end by itself, else empty. */
 int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, char *error,
               size_t size);

@@ -287,6 +287,8 @@ static int sweep_join(struct sweep *s, const struct arguments *a, const char *ou
     int status = !rc             ? STATUS_DONE
                  : rc == -EINVAL ? sweep_usage("%s", error)
                                  : sweep_fail("%s", error);
+    if (rc == -EADDRINUSE && !rank)
+        status = HOSTS_PORT_TAKEN;
     if (sweep_crew_size())
         s->jobs = 1;
     if (!rc && !rank) {

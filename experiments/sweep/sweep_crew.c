@@ -11,11 +11,9 @@
 #include "experiments/common/launched.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define PORTS 40u /* that jobs take in turn, so that none meets the one before it */
@@ -106,28 +104,19 @@ uint32_t sweep_crew_size(void)
     return crew.bootstrap ? crew.launcher.world : 0;
 }
 
-static int sweep_crew_is_free(uint16_t port)
-{
-    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    const int yes = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int is_free = fd < 0 || (!setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) &&
-                             !bind(fd, (const struct sockaddr *)&address, sizeof address));
-    if (fd >= 0)
-        close(fd);
-    return is_free;
-}
-
 /* Where the next job's ranks meet, as rank 0 says: each job has a port of its own, since those of
  * the last may still be closing, and what other programs use is passed over. */
 static uint32_t sweep_crew_port(void)
 {
-    uint32_t port = 0;
-    for (uint32_t tries = 0; tries < PORTS; tries++) {
-        port = (crew.launcher.port + 1 + crew.jobs++ % PORTS - 1024u) % (65536u - 1024u) + 1024u;
-        if (sweep_crew_is_free((uint16_t)port))
-            break;
+    uint16_t port = 0;
+    int listens = -1;
+    for (uint32_t tries = 0; tries < PORTS && listens < 0; tries++) {
+        uint32_t next = crew.launcher.port + 1 + crew.jobs++ % PORTS;
+        port = (uint16_t)((next - 1024u) % (65536u - 1024u) + 1024u);
+        listens = bootstrap_listen(crew.launcher.host, &port);
     }
+    if (listens >= 0)
+        close(listens);
     return port;
 }
 
