@@ -40,7 +40,7 @@ void bootstrap_set_timeout(struct bootstrap *b, uint64_t timeout_ns);
 
 /* A listening socket as rank 0's would be for ranks that know it by `host`, for a bootstrap to
  * come: at port *port, or at any where that is 0; *port is then its port. It listens at the address
- * that `host` is ("localhost" is 127.0.0.1), and on all addresses where that is a name, which may
+ * that `host` is ("localhost" is 127.0.0.1, which is ::1 where there is no IPv4), and on all addresses where that is a name, which may
  * be another address elsewhere, or an address of no interface here. The socket, the caller's, or
  * -errno. */
 int bootstrap_listen(const char *host, uint16_t *port);

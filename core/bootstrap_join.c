@@ -241,9 +241,15 @@ static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_
 {
     char port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *list = NULL;
+    struct sockaddr_in6 v6 = {
+        .sin6_family = AF_INET6, .sin6_port = htons(config->port), .sin6_addr = in6addr_loopback};
+    const struct addrinfo other = {
+        .ai_family = AF_INET6, .ai_addr = (struct sockaddr *)&v6, .ai_addrlen = sizeof v6};
+    const int here = listener_is_here(config->host);
     snprintf(port, sizeof port, "%u", config->port);
     int result;
-    while ((result = getaddrinfo(config->host, port, &hints, &list)) == EAI_AGAIN &&
+    while ((result = getaddrinfo(here ? "127.0.0.1" : config->host, port, &hints, &list)) ==
+               EAI_AGAIN &&
            !bootstrap_join_over(deadline))
         bootstrap_join_poll_until(
             NULL, 0,
@@ -255,6 +261,8 @@ static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_
     for (int pause_ms = 10; fd < 0; pause_ms = pause_ms < 160 ? pause_ms * 2 : 160) {
         for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
             fd = bootstrap_join_connect_once(a, deadline);
+        if (here && (fd == -ENETUNREACH || fd == -EAFNOSUPPORT))
+            fd = bootstrap_join_connect_once(&other, deadline);
         if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || bootstrap_join_over(deadline))
             break;
         if (fd < 0)

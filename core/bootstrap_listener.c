@@ -48,13 +48,20 @@ static int bootstrap_listener_listen_on_all(uint16_t port)
     return fd;
 }
 
+static int bootstrap_listener_has_no_address(int result)
+{
+    return result == -EADDRNOTAVAIL || result == -EAFNOSUPPORT;
+}
+
 /* An address is listened at and no other: the port cannot be reached by another one. A name may be
  * another address here than elsewhere (Debian gives a host's own name 127.0.1.1), and an address
  * may belong to no interface here, as behind a container's forwarded port: there the port is on all
  * addresses. */
 static int bootstrap_listener_bind_port(const struct bootstrap_config *c)
 {
-    const char *host = !strcmp(c->host, "localhost") ? "127.0.0.1" : c->host;
+    const char *host = listener_is_here(c->host) ? "127.0.0.1" : c->host;
+    struct sockaddr_in6 here = {
+        .sin6_family = AF_INET6, .sin6_port = htons(c->port), .sin6_addr = in6addr_loopback};
     struct addrinfo hints = {.ai_family = AF_UNSPEC,
                              .ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
@@ -65,8 +72,9 @@ static int bootstrap_listener_bind_port(const struct bootstrap_config *c)
         return bootstrap_listener_listen_on_all(c->port);
     int fd = bootstrap_listener_listen_on(address->ai_addr, address->ai_addrlen);
     freeaddrinfo(address);
-    return fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT ? bootstrap_listener_listen_on_all(c->port)
-                                                       : fd;
+    if (bootstrap_listener_has_no_address(fd) && listener_is_here(c->host))
+        fd = bootstrap_listener_listen_on((struct sockaddr *)&here, sizeof here);
+    return bootstrap_listener_has_no_address(fd) ? bootstrap_listener_listen_on_all(c->port) : fd;
 }
 
 int bootstrap_listen(const char *host, uint16_t *port)

@@ -8,6 +8,7 @@
 #include "core/bootstrap_peer.h"
 
 #include <poll.h>
+#include <string.h>
 
 #define LISTENER_STRANGERS 32u
 #define LISTENER_LATE 4u /* once all ranks are in */
@@ -23,6 +24,13 @@ struct listener {
     uint64_t refused;              /* strangers, so far */
     char address[64], reason[160]; /* of the last of them */
 };
+
+/* Whether rank 0's host is the one that this process is on: 127.0.0.1, and ::1 where it has no
+ * IPv4. */
+static inline int listener_is_here(const char *host)
+{
+    return !strcmp(host, "127.0.0.1") || !strcmp(host, "localhost");
+}
 
 /* Listens at the configured port, or takes the configured listening socket over. 0 or -errno with
  * *error. */

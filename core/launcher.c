@@ -125,7 +125,10 @@ static void launcher_find_port(struct reading *r, struct launcher *l)
 
 static void launcher_find_host(struct reading *r, struct launcher *l)
 {
-    const char *host = launcher_either(r, "MKERNEL_HOST", "MASTER_ADDR");
+    /* ranks of one node meet there, whatever MASTER_ADDR is: another host's, or left over */
+    int here = l->nodes == 1 && !l->assumed;
+    const char *host = here ? launcher_value(r, "MKERNEL_HOST")
+                            : launcher_either(r, "MKERNEL_HOST", "MASTER_ADDR");
     /* in a job of Slurm's, mpirun starts the ranks of other nodes by a step of those nodes alone */
     const char *nodes = strcmp(l->name, "mpirun")
                             ? launcher_either(r, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")

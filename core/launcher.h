@@ -10,7 +10,7 @@
  *
  * RANK and WORLD_SIZE without LOCAL_RANK and LOCAL_WORLD_SIZE, as on Kubernetes: one node.
  *
- * Host of rank 0: MKERNEL_HOST; else MASTER_ADDR; else 127.0.0.1 where all ranks are on one node;
+ * Host of rank 0: MKERNEL_HOST; else 127.0.0.1 where all ranks are on one node; else MASTER_ADDR;
  * else the first node of Slurm's list. Port: MKERNEL_PORT; else MASTER_PORT + 1 (torchrun's own
  * store listens at MASTER_PORT); else 20000 to 29999, from the job's id. Token: MKERNEL_TOKEN; else
  * made from the job's id, which keeps jobs apart but is no secret: where others share the network,

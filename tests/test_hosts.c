@@ -34,7 +34,8 @@ static int make(void **state)
     write_file(
         "ssh",
         "#!/bin/sh\n"
-        "[ \"$1\" != -G ] || { echo \"user root\"; echo \"hostname ${2#*@}\"; exit; }\n"
+        "[ \"$1\" != -G ] || { echo \"user root\"; echo \"hostname ${2#*@}\" | sed "
+        "s/nowhere/127.0.0.9/; exit; }\n"
         "while [ $# -gt 2 ]; do shift; done\n"
         "echo \"$1\" >>\"${0%/*}/asked\"; echo \"$2\" >>\"${0%/*}/scripts\"\n"
         "case $2 in *'export RANK=0 '*) cd \"${0%/*}\"; ! mv taken was 2>/dev/null ||\n"
@@ -128,6 +129,17 @@ static void a_port_that_is_taken_is_left_for_another(void **state)
     assert_int_equal(ask("SELECT count(*) FROM jobs WHERE verdict = 'right'"), 1);
 }
 
+/* Rank 0's address is told to the other hosts. */
+static void a_first_host_that_only_it_knows_is_refused(void **state)
+{
+    struct command_run r;
+    start(&r, "localhost\nfar\n", "");
+    command_finish(&r, 60);
+    assert_int_equal(r.status, 2);
+    assert_non_null(strstr(r.err_text, "the first host is localhost, which host far takes for "
+                                       "itself: name it as the others reach it"));
+}
+
 /* Nobody is left, on no host. */
 static int left(void)
 {
@@ -188,6 +200,7 @@ int main(void)
         cmocka_unit_test(every_slot_of_every_host_is_a_rank),
         cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
         cmocka_unit_test(a_port_that_is_taken_is_left_for_another),
+        cmocka_unit_test(a_first_host_that_only_it_knows_is_refused),
         cmocka_unit_test(ctrl_c_ends_all_ranks_everywhere),
         cmocka_unit_test(bad_files_are_one_sentence),
     };

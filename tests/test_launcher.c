@@ -63,6 +63,7 @@ static void torchrun(void **state)
                   "MASTER_PORT=65535", "TORCHELASTIC_RUN_ID=xyz"));
     assert_string_not_equal(l.token, other.token);
     assert_int_equal(other.port, 65534);
+    assert_string_equal(other.host, "127.0.0.1"); /* one node: MASTER_ADDR may be another's */
     /* Kubernetes: nothing says which ranks share a node */
     struct launcher pod = reads(ENV("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h"));
     is(&pod, "torchrun", 1, 4, 1, 4, "h");

@@ -138,6 +138,17 @@ def a_port_of_a_job_is_one_that_no_connection_gets():
 
 
 @case
+def ranks_meet_on_a_host_without_ipv4():
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+        f.write("import mkernel\nwith mkernel.init(device='cpu', heap_bytes=1 << 20) as comm:\n    print('met')\n")
+        f.flush()
+        no_ipv4 = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "$@"', "sh"]
+        if subprocess.run([*no_ipv4, "true"], stderr=subprocess.DEVNULL).returncode:
+            raise Skip("no network namespaces here (unshare -rn, ip)")
+        assert run([*no_ipv4, sys.executable, "-m", "mkernel.launch", "-n", "2", f.name]).count("met") == 2
+
+
+@case
 def a_rank_that_fails_ends_the_launcher_with_its_status():
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
         f.write("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")

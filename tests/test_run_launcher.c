@@ -156,6 +156,34 @@ static void test_wrong_topology(void **state)
     expect(0, 2, "torchrun says that this is rank 9 of 4");
 }
 
+/* Ranks meet on a host that has IPv6 alone, however they are started; those of one node do where
+ * MASTER_ADDR is another host's (192.0.2.1 is nobody's). */
+static void test_no_ipv4(void **state)
+{
+    static const char script[] =
+        "ip link set lo up && ip addr del 127.0.0.1/8 dev lo || exit 77; d=$(mktemp -d); s=0; "
+        "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=192.0.2.1 MASTER_PORT=29500 "
+        "MKERNEL_TOKEN=t; "
+        "env -u WORLD_SIZE $MKERNEL " RUN " --gpus 2 || s=1; "
+        "for r in 1 0; do RANK=$r LOCAL_RANK=$r $MKERNEL " RUN " & p=\"$p $!\"; done; "
+        "for i in $p; do wait $i || s=2; done; p=; "
+        "for r in 1 0; do RANK=$r LOCAL_RANK=$r $MKERNEL sweep --vary "
+        "'op=ag_gemm;exec=host;shape=64,64,64;iters=3' --out $d/r.db & p=\"$p $!\"; done; "
+        "for i in $p; do wait $i || s=3; done; rm -r $d; exit $s";
+    char path[4096], whole[8192];
+    command_path(path, sizeof path);
+    snprintf(whole, sizeof whole, "MKERNEL=%s; %s", path, script);
+    command_start_program(&ranks[0], "/usr/bin/unshare",
+                          (char *[]){"unshare", "-rn", "sh", "-c", whole, NULL});
+    command_finish(&ranks[0], 60);
+    if (ranks[0].status == 77 || strstr(ranks[0].err_text, "unshare failed")) {
+        print_message("skipped: no network namespaces here (unshare -rn, ip)\n");
+        skip();
+    }
+    if (ranks[0].status)
+        fail_msg("%d: %s", ranks[0].status, ranks[0].err_text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,7 +191,7 @@ int main(void)
         cmocka_unit_test(test_mpirun),         cmocka_unit_test(test_srun),
         cmocka_unit_test(test_no_secret),      cmocka_unit_test(test_missing_rank),
         cmocka_unit_test(test_wrong_token),    cmocka_unit_test(test_duplicate_rank),
-        cmocka_unit_test(test_wrong_topology),
+        cmocka_unit_test(test_wrong_topology), cmocka_unit_test(test_no_ipv4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define LIMIT_NS 240000000000ull
@@ -81,14 +82,18 @@ static void bench_torch_tell(const char *out)
  * to `out`, and what they complain to `said`. 0 or -errno. */
 static int bench_torch_start(pid_t *ranks, uint32_t world, char *const *words, int out, int said)
 {
-    char text[6][40] = {"", "", "", "", "MASTER_ADDR=127.0.0.1", ""};
+    char text[6][40] = {"", "", "", "", "", ""};
     char *environment[] = {text[0], text[1], text[2], text[3], text[4], text[5], NULL, NULL};
     static char threads[] = "OMP_NUM_THREADS=1"; /* as torchrun has it */
     uint16_t port = 0;
     int probe = bootstrap_listen("127.0.0.1", &port); /* one that is free */
     if (probe < 0)
         return probe;
+    struct sockaddr_storage at = {.ss_family = AF_INET};
+    getsockname(probe, (struct sockaddr *)&at, &(socklen_t){sizeof at});
     close(probe);
+    snprintf(text[4], sizeof *text, "MASTER_ADDR=%s",
+             at.ss_family == AF_INET ? "127.0.0.1" : "::1");
     snprintf(text[1], sizeof *text, "WORLD_SIZE=%u", world);
     snprintf(text[3], sizeof *text, "LOCAL_WORLD_SIZE=%u", world);
     snprintf(text[5], sizeof *text, "MASTER_PORT=%u", port);

@@ -81,6 +81,12 @@ static void hosts_address(const char *name, char *address, size_t size)
         pclose(f);
 }
 
+/* An address that means another host on each host. */
+static int hosts_is_here(const char *address)
+{
+    return !strcmp(address, "localhost") || !strcmp(address, "::1") || !strncmp(address, "127.", 4);
+}
+
 /* What the host's shell does. The rank ends when its standard input does: with the connection, or
  * when the parent closes it. */
 static char *hosts_script(const struct host_list *h, uint32_t rank, const char *address,
@@ -298,6 +304,15 @@ int hosts_run(const struct host_list *hosts, char *const *argv, int *stopped, ch
     if (!pids || !inputs)
         return mk_fail(3, error, size, "no memory for %u ranks", world);
     hosts_address(hosts->names[0], address, sizeof address);
+    for (uint32_t i = 1; i < hosts->count && hosts_is_here(address); i++) {
+        char other[256];
+        hosts_address(hosts->names[i], other, sizeof other);
+        if (!hosts_is_here(other))
+            return mk_fail(2, error, size,
+                           "--hosts: the first host is %s, which host %s takes for itself: name "
+                           "it as the others reach it",
+                           address, hosts->names[i]);
+    }
     ending_signals(&watched);
     sigaddset(&watched, SIGCHLD);
     sigprocmask(SIG_BLOCK, &watched, NULL);

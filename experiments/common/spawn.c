@@ -1,9 +1,9 @@
 /* The parent starts its ranks. */
 #include "experiments/common/spawn_internal.h"
+#include "core/bootstrap.h"
 #include "core/scoped.h"
 #include "experiments/common/unfinished.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,25 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-static int spawn_listen_here(uint16_t *port)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, SPAWN_MAX_RANKS) ||
-        getsockname(fd, (struct sockaddr *)&a, &length)) {
-        int error = errno;
-        close(fd);
-        return -error;
-    }
-    *port = ntohs(a.sin_port);
-    return fd;
-}
 
 static int spawn_make_token(char *token, size_t size)
 {
@@ -147,7 +129,7 @@ int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_e
     if (result)
         goto out;
     words_fd = spawn_share_words(&j);
-    who.listen_fd = words_fd < 0 ? words_fd : spawn_listen_here(&who.port);
+    who.listen_fd = words_fd < 0 ? words_fd : bootstrap_listen("127.0.0.1", &who.port);
     j.signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     if (who.listen_fd < 0 || j.signals < 0 || pipe2(pipes, O_CLOEXEC)) {
         result = who.listen_fd < 0 ? who.listen_fd : -errno;

@@ -23,7 +23,7 @@
 /* What a child is in the job. */
 struct spawn_identity {
     uint32_t rank, world;
-    uint16_t port; /* of rank 0, on 127.0.0.1 */
+    uint16_t port; /* of rank 0, on this host */
     int listen_fd; /* rank 0's listening socket, else -1 */
     int report_fd;
     char token[64];

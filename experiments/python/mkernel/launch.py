@@ -32,16 +32,27 @@ def _connections_from(path: str) -> int:
         return 32768
 
 
+def here():
+    """This host for ranks that are all on it: family and address, in IPv6 where there is no IPv4."""
+    with socket.socket() as s:
+        try:
+            s.bind(("127.0.0.1", 0))
+            return socket.AF_INET, "127.0.0.1"
+        except OSError:
+            return socket.AF_INET6, "::1"
+
+
 def free_port(given="/proc/sys/net/ipv4/ip_local_port_range") -> int:
     """A port that nobody listens on, for rank 0 to listen on soon. The kernel gives it to no connection meanwhile, as
     it may one that it chooses itself: it lies below those (where there is room below them)."""
     end = _connections_from(given)
     if end < 2 * FIRST_PORT:
         end = 65536
+    family, address = here()
     for port in random.SystemRandom().sample(range(FIRST_PORT, end), 1000):
-        with socket.socket() as s:
+        with socket.socket(family) as s:
             try:
-                s.bind(("127.0.0.1", port))
+                s.bind((address, port))
                 return port
             except OSError:
                 continue
@@ -53,7 +64,7 @@ def environment(rank: int, world: int, port: int, token: str) -> dict:
     return {
         **os.environ,
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "MKERNEL_PORT": str(port), "MKERNEL_TOKEN": token,
+        "MASTER_ADDR": here()[1], "MASTER_PORT": str(port), "MKERNEL_PORT": str(port), "MKERNEL_TOKEN": token,
     }
 
 
