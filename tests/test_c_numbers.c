@@ -1,10 +1,14 @@
 /* In a program that has set a locale with a decimal comma, the library reads tuned plans, options
- * and settings and prints options and sentences as elsewhere, and the program keeps its locale. */
+ * and settings and prints options and sentences as elsewhere, and the program keeps its locale. The software NIC
+ * reads its options so, too, and every subcommand reads and prints points in such a locale. */
+/* WAITS */
 #include "core/comm.h"
 #include "tests/helpers/test.h"
 
+#include <dlfcn.h>
 #include <locale.h>
 
+#include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
 
 static struct mk_comm *comm;
@@ -68,8 +72,68 @@ static void a_comma_changes_nothing(void **state)
     assert_string_equal(text, "0,5"); /* the program's own */
 }
 
+/* A program's own call of the NIC, as of any other. */
+static void the_software_nic_reads_points(void **state)
+{
+    char path[4096];
+    int count = 0;
+    set_comma();
+    command_path(path, sizeof path);
+    memcpy(strrchr(path, '/'), "/libsoftnic.so", sizeof "/libsoftnic.so");
+    void *nic = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!nic) { /* built without verbs */
+        print_message("skipped: %s\n", dlerror());
+        skip();
+    }
+    setenv("SOFTNIC", "devices=3,bw=1.5GB/s,latency=2.5us", 1);
+    void *(*list)(int *);
+    *(void **)&list = dlsym(nic, "ibv_get_device_list");
+    assert_non_null(list(&count));
+    unsetenv("SOFTNIC");
+    assert_true(count >= 3);
+    dlclose(nic);
+}
+
+/* What is printed and written is the same in both locales, where it is not measured; what is
+ * measured is read again. */
+static void subcommands_read_and_print_points(void **state)
+{
+    static const char script[] =
+        "cd %s && for l in C de_DE.UTF-8; do export LC_ALL=$l; mkdir in.$l && cd in.$l || exit 9; "
+        "sed 's/^nvlink_out .*/nvlink_out = 400.5 GB\\/s/' %s/experiments/machines/8xH200-cx7 "
+        ">m && grep -q 400.5 m || exit 8; "
+        "$M sim ag_gemm --shape 2048,2048,2048 --machine m --json s >o || exit 1; "
+        "grep -v '\"seconds\"' s >sim; grep -v ^speed o >>sim; "
+        "SOFTNIC=bw=1.5GB/s $M run ag_gemm --exec host --nic soft --nodes 2 --gpus 1 --shape "
+        "256,64,64 --iters 3 --timeout 9.5 --json run >o || exit 2; "
+        "grep -E '\"[a-z_0-9]+\": [0-9]+\\.[0-9]+' run >/dev/null || exit 3; "
+        "$M tune ag_gemm --exec host --shape 64,64,64 --iters 3 --tuning t >o || exit 4; "
+        "grep -E ' ms=[0-9]+\\.[0-9]+ ' t >/dev/null || exit 5; "
+        "$M run ag_gemm --exec host --shape 64,64,64 --iters 3 --tuning t >o || exit 6; "
+        "[ $l != C ] || $M sweep --vary 'op=ag_gemm;exec=host;nic=soft;shape=64,64,64;iters=3;"
+        "timeout=9.5' --out ../r.db >o || exit 7; "
+        "$M results ../r.db >table; $M results ../r.db export --csv csv --json json >o || exit 10; "
+        "$M info >info; cd ..; done; "
+        "for f in sim table csv json info; do cmp in.C/$f in.de_DE.UTF-8/$f || exit 11; done";
+    char whole[4096], path[4096], here[1024];
+    struct command_run r;
+    set_comma();
+    assert_non_null(getcwd(here, sizeof here));
+    command_path(path, sizeof path);
+    setenv("M", path, 1);
+    snprintf(whole, sizeof whole, script, folder, here);
+    command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", whole, NULL});
+    command_finish(&r, 120);
+    if (r.status)
+        fail_msg("%d: %s%s", r.status, r.out_text, r.err_text);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_comma_changes_nothing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_comma_changes_nothing),
+        cmocka_unit_test(the_software_nic_reads_points),
+        cmocka_unit_test(subcommands_read_and_print_points),
+    };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

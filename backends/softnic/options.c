@@ -59,14 +59,18 @@ void softnic_options_default(struct softnic_options *options)
                                         .seed = 1};
 }
 
-/* A number without sign, exponent tricks or blanks; *rest points behind it. */
+/* Digits, and a point among them in whatever locale the program has; *rest points behind them. */
 static bool options_read_number(const char *text, double *value, const char **rest)
 {
-    char *end;
+    double number = 0, scale = 0;
     if (!isdigit((unsigned char)text[0]))
         return false;
-    *value = strtod(text, &end);
-    *rest = end;
+    for (; isdigit((unsigned char)*text) || (*text == '.' && !scale); text++) {
+        number = *text == '.' ? number : number * 10 + (*text - '0');
+        scale = *text == '.' ? 1 : scale * 10;
+    }
+    *value = scale ? number / scale : number;
+    *rest = text;
     return *value < 1e18;
 }
 
