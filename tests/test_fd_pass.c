@@ -2,6 +2,7 @@
  * first; what a stranger sends, who does not know the key, is passed over; a rank that is not
  * there, or that sends nothing, is named within the time. */
 #include "tests/helpers/test.h"
+#include "tests/helpers/sanitized.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -101,7 +102,7 @@ static void a_rank_that_is_missing_is_named(void **state)
     assert_int_equal(
         fd_pass_exchange(&passes[1], 1, RANKS, names, 0, fds, 8, SECOND / 5, error, sizeof error),
         -ETIMEDOUT);
-    assert_true(mk_now_ns() - began < 5ull * SECOND);
+    assert_true(mk_now_ns() - began < BUSY * SECOND);
     assert_string_equal(error, "nothing has come over rank 8's socket: Connection timed out");
     fd_pass_close(&passes[3]);
     assert_int_equal(

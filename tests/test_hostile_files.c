@@ -7,6 +7,7 @@
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
+#include "tests/helpers/sanitized.h"
 #include "tracer/reader.h"
 
 static struct command_run r;
@@ -206,7 +207,7 @@ static const char *changed(const char *good, const char *sql)
 
 static void is_refused(const char *words)
 {
-    if (r.status != 2 || !strstr(r.err_text, words) || r.seconds > 2)
+    if (r.status != 2 || !strstr(r.err_text, words) || r.seconds > BUSY)
         fail_msg("status %d after %.1f s, without \"%s\": %s", r.status, r.seconds, words,
                  r.err_text);
     nothing_ran();
@@ -259,7 +260,7 @@ static void a_trigger_does_not_run(void **state)
         changed("one.db", "CREATE VIEW endless" ENDLESS
                           "CREATE TRIGGER t AFTER INSERT ON sweep BEGIN INSERT INTO point SELECT "
                           "NULL, count(*) FROM endless; END"));
-    if (r.status || r.seconds > 10)
+    if (r.status || r.seconds > 2 * BUSY)
         fail_msg("status %d after %.1f s: %s", r.status, r.seconds, r.err_text);
 }
 
@@ -282,7 +283,7 @@ static void queries_end(void **state)
     clock_gettime(CLOCK_MONOTONIC, &from);
     assert_int_equal(sqlite3_step(q), SQLITE_INTERRUPT);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    assert_true(to.tv_sec - from.tv_sec < 8);
+    assert_true(to.tv_sec - from.tv_sec < 2 * BUSY);
     sqlite3_finalize(q);
     sqlite3_close(db);
     assert_non_null(strstr(trace_damage(), "far more steps"));
@@ -291,7 +292,7 @@ static void queries_end(void **state)
                           (char *[]){path, "trace", "sql", "changed.db", (char *)endless, NULL});
     usleep(900000); /* the allowance would have been spent */
     kill(r.pid, SIGINT);
-    command_finish(&r, 2);
+    command_finish(&r, 60);
     assert_int_equal(r.status, -1);
     assert_int_equal(r.signal, SIGINT);
 }

@@ -195,7 +195,7 @@ static void a_stopped_rank_of_a_real_run_is_named(void **state)
                   "--iters 1000000 --timeout 60",
                   environment, NULL);
     snprintf(path, sizeof path, "%s/run-%d", folder, (int)job.pid);
-    for (int i = 0; i < 400 && !(stopped = rank_pid(path, 2)); i++)
+    for (int i = 0; i < 2400 && !(stopped = rank_pid(path, 2)); i++)
         moment(25);
     assert_true(stopped > 0);
     snprintf(line, sizeof line, "tui --attach %d --dump-screen --size 160x24", (int)job.pid);
@@ -206,7 +206,7 @@ static void a_stopped_rank_of_a_real_run_is_named(void **state)
         kill(stopped, SIGSTOP);
         moment(900);
         command_start(&look, line, environment, NULL);
-        command_finish(&look, 20);
+        command_finish(&look, 60);
         assert_int_equal(look.status, 0);
         named = strstr(look.out_text, name) != NULL;
         blamed = strstr(look.out_text, "in the end for it") != NULL;
@@ -216,7 +216,7 @@ static void a_stopped_rank_of_a_real_run_is_named(void **state)
     }
     assert_true(blamed);
     kill(job.pid, SIGTERM);
-    command_finish(&job, 30);
+    command_finish(&job, 60);
     assert_true(is_empty(folder));
 }
 
@@ -230,7 +230,7 @@ static void a_job_that_cannot_publish_runs_all_the_same(void **state)
         snprintf(place, sizeof place, "%s", places[i]);
         command_start(&job, "run ag_gemm --gpus 2 --exec host --shape 64,64,64 --iters 2 --check",
                       place, NULL);
-        command_finish(&job, 30);
+        command_finish(&job, 60);
         assert_int_equal(job.status, 0);
     }
 }
@@ -298,21 +298,21 @@ static void what_a_killed_job_left_is_ignored_and_taken_away(void **state)
     command_start(&job, "run ag_gemm --gpus 2 --exec host --shape 64,64,64 --iters 1000000",
                   environment, NULL);
     snprintf(path, sizeof path, "%s/run-%d", folder, (int)job.pid);
-    for (int i = 0; i < 400 && !(rank_pid(path, 0) && rank_pid(path, 1)); i++)
+    for (int i = 0; i < 2400 && !(rank_pid(path, 0) && rank_pid(path, 1)); i++)
         moment(25);
     kill(job.pid, SIGKILL); /* its ranks die with it, and its files stay */
-    command_finish(&job, 10);
-    for (int i = 0; i < 200 && (!kill(rank_pid(path, 0), 0) || !kill(rank_pid(path, 1), 0)); i++)
+    command_finish(&job, 60);
+    for (int i = 0; i < 2400 && (!kill(rank_pid(path, 0), 0) || !kill(rank_pid(path, 1), 0)); i++)
         moment(25);
     moment(1100);
     assert_int_equal(access(path, F_OK), 0);
     command_start(&look, "tui --attach --dump-screen", environment, NULL);
-    command_finish(&look, 10);
+    command_finish(&look, 60);
     assert_int_equal(look.status, 2);
     assert_non_null(strstr(look.err_text, "no `mkernel run`"));
     command_start(&job, "run ag_gemm --gpus 1 --exec host --shape 64,64,64 --iters 2", environment,
                   NULL);
-    command_finish(&job, 10);
+    command_finish(&job, 60);
     assert_int_equal(job.status, 0);
     assert_int_not_equal(access(path, F_OK), 0);
     assert_true(is_empty(folder));
@@ -447,7 +447,7 @@ static void what_others_may_have_written_is_no_job(void **state)
     assert_int_not_equal(live_open(&other, variable, error, sizeof error), 0);
     snprintf(text, sizeof text, "tui --attach link --dump-screen");
     command_start(&look, text, environment, NULL);
-    command_finish(&look, 10);
+    command_finish(&look, 60);
     assert_int_equal(look.status, 2);
     unlink(variable);
     live_read(&job); /* its folder was right and is so again */
@@ -481,7 +481,7 @@ static void a_damaged_file_gets_a_sentence(void **state)
         fclose(f);
         snprintf(line, sizeof line, "tui --attach %s --dump-screen", job);
         command_start(&look, line, environment, NULL);
-        command_finish(&look, 10);
+        command_finish(&look, 60);
         assert_int_equal(look.status, 2);
         assert_int_equal(command_lines(look.err_text), 1);
     }

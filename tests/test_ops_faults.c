@@ -63,7 +63,7 @@ static void expect_failure(size_t op, const char *what)
     const struct command_run *r = &runs[op];
     int owed = 0;
     if (r->status != 3 || strstr(r->out_text, "right") || command_lines(r->err_text) != 1 ||
-        r->seconds > 2 * TIMEOUT + 6 * SLOWDOWN)
+        r->seconds > 2 * TIMEOUT + BUSY)
         fail_msg("%s of %s: status %d after %.1f s, \"%s\", \"%s\"", what, ops[op].name, r->status,
                  r->seconds, r->out_text, r->err_text);
     expect_says(r, what, ops[op].name);
@@ -245,7 +245,7 @@ static void test_rank_missing(void **state)
             continue;
         command_finish(&job->ranks[rank], 60);
         assert_int_equal(job->ranks[rank].status, 3);
-        assert_true(job->ranks[rank].seconds < 2 * TIMEOUT + 6 * SLOWDOWN);
+        assert_true(job->ranks[rank].seconds < 2 * TIMEOUT + BUSY);
         if (rank == 0)
             expect_says(&job->ranks[0], "a missing rank", "rank 2");
     }

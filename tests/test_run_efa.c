@@ -4,6 +4,7 @@
  * sentence in time. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/test.h"
+#include "tests/helpers/sanitized.h"
 
 #define SECONDS 60
 
@@ -90,7 +91,7 @@ static void expect_refused(const char *options, const char *softnic, int status,
     run(line, softnic, "MK_EFA=");
     const char *newline = strchr(r.err_text, '\n');
     if (r.status != status || !strstr(r.err_text, says) || (newline && newline[1]) ||
-        r.seconds > 30)
+        r.seconds > 10 + BUSY)
         fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal,
                  r.seconds, r.out_text, r.err_text);
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "tests/helpers/test.h"
+#include "tests/helpers/sanitized.h"
 
 #define TIMEOUT_NS 1000000000ull
 #define WORLD 3u
@@ -47,7 +48,7 @@ static _Noreturn void be_rank(const struct spawn_identity *me, const char *what)
             if (last)
                 spawn_beat();
     if (!strcmp(what, "allowed")) {
-        spawn_allow(4000000000ull);
+        spawn_allow(60000000000ull);
         sleep_ms(5000);
     }
     if (!strcmp(what, "one stays") && last)
@@ -91,7 +92,7 @@ static void expect_last(enum spawn_overdue overdue, double least, double most)
     const struct spawn_end *e = &ends[WORLD - 1];
     assert_int_equal(e->overdue, overdue);
     assert_int_equal(e->signal, SIGKILL);
-    if ((double)e->overdue_ns / 1e9 < least || (double)e->overdue_ns / 1e9 > most)
+    if ((double)e->overdue_ns / 1e9 < least || (double)e->overdue_ns / 1e9 > most + BUSY)
         fail_msg("it was ended after %.2f s, not %.1f to %.1f", (double)e->overdue_ns / 1e9, least,
                  most);
 }
@@ -99,7 +100,7 @@ static void expect_last(enum spawn_overdue overdue, double least, double most)
 static void test_nobody_gets_on(void **state)
 {
     run("silent");
-    assert_true(how.idle_ns >= 2900000000ull && how.idle_ns <= 4000000000ull);
+    assert_true(how.idle_ns >= 2900000000ull && (double)how.idle_ns <= (4 + BUSY) * 1e9);
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(ends[i].overdue, SPAWN_OVERDUE);
 }
@@ -107,7 +108,7 @@ static void test_nobody_gets_on(void **state)
 static void test_all_stopped(void **state)
 {
     run("stopped");
-    assert_true(how.idle_ns >= 2900000000ull && how.idle_ns <= 4000000000ull);
+    assert_true(how.idle_ns >= 2900000000ull && (double)how.idle_ns <= (4 + BUSY) * 1e9);
     for (uint32_t i = 0; i < WORLD; i++)
         assert_int_equal(ends[i].overdue, SPAWN_STOPPED);
 }
@@ -174,9 +175,8 @@ static void test_interrupt(void **state)
             kill(getppid(), SIGINT);
             _exit(0);
         }
-        double start = now();
         int result = spawn_ranks(argv, WORLD, TIMEOUT_NS, ends, &how);
-        _exit(result ? 1 : how.interrupted != SIGINT ? 2 : now() - start > 4 ? 3 : 0);
+        _exit(result ? 1 : how.interrupted != SIGINT ? 2 : !ends[0].signal ? 3 : 0);
     }
     int status;
     waitpid(pid, &status, 0);

@@ -45,7 +45,7 @@ static long ticks(pid_t pid)
 static void start_and_wait(const char *line, pid_t *ranks, int world)
 {
     command_start(&r, line, NULL);
-    for (int i = 0; i < 600; i++) {
+    for (int i = 0; i < 2400; i++) {
         sleep_ms(50);
         int busy = 0, count = command_children(r.pid, ranks, world);
         for (int j = 0; j < count; j++)
@@ -69,11 +69,10 @@ static void expect_says(const char *word)
         fail_msg("\"%s\" lacks \"%s\"", r.err_text, word);
 }
 
-/* A second and a half more, for a machine that does other things. */
 static void expect_within(double start, double seconds)
 {
     double took = now() - start;
-    if (took > seconds + 1.5 * SLOWDOWN)
+    if (took > seconds + BUSY)
         fail_msg("it took %.1f s, not %.1f: \"%s\"", took, seconds, r.err_text);
 }
 
@@ -84,7 +83,7 @@ static void test_rank_killed(void **state)
     double killed = now();
     kill(ranks[2], SIGKILL);
     command_finish(&r, 60);
-    assert_true(now() - killed <= TIMEOUT + 2 * SLOWDOWN);
+    expect_within(killed, TIMEOUT + 2);
     assert_int_equal(r.status, 3);
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("ag_gemm: ");
@@ -102,7 +101,7 @@ static void test_rank_0_killed(void **state)
     double killed = now();
     kill(ranks[0], SIGKILL);
     command_finish(&r, 60);
-    assert_true(now() - killed <= TIMEOUT + 2 * SLOWDOWN);
+    expect_within(killed, TIMEOUT + 2);
     assert_int_equal(r.status, 3);
     expect_says("rank 0 is lost");
     expect_says("3 ranks ended with status 3");
@@ -123,7 +122,7 @@ static void test_rank_stopped(void **state)
     expect_says("ag_gemm: ");
     /* The first to miss it may be a wait for its chunk, a put to it, or the barrier before the next
      * launch. */
-    assert_true(strstr(r.err_text, "waited 3.") || strstr(r.err_text, "the put did not complete"));
+    assert_true(strstr(r.err_text, " waited ") || strstr(r.err_text, "the put did not complete"));
     assert_true(strstr(r.err_text, "rank 1 should have produced it") ||
                 strstr(r.err_text, "rank 1 should have handed it on") ||
                 strstr(r.err_text, "could not reach rank 1 ") ||
@@ -158,7 +157,7 @@ static void test_rank_stopped_after_the_table(void **state)
                   "--timeout 3",
                   "MKERNEL_TEST_STOP=1,5", NULL);
     command_finish(&r, 60);
-    if (r.seconds > TIMEOUT + 2 + 3 * SLOWDOWN) /* with what the run itself takes */
+    if (r.seconds > TIMEOUT + 2 + BUSY)
         fail_msg("it took %.1f s", r.seconds);
     assert_int_equal(r.status, 3);
     assert_non_null(strstr(r.out_text, "verdict   right"));
@@ -182,7 +181,7 @@ static void test_no_memory_in_a_tile(void **state)
              path);
     command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", script, NULL});
     command_finish(&r, 60);
-    if (r.seconds > TIMEOUT + 2 + 3)
+    if (r.seconds > TIMEOUT + 2 + BUSY)
         fail_msg("it took %.1f s", r.seconds);
     if (r.status) /* elsewhere this may be memory enough */
         assert_int_equal(command_lines(r.err_text), 1);
@@ -215,7 +214,7 @@ static void test_interrupt(void **state)
         double start = now();
         kill(r.pid, signals[i]);
         command_finish(&r, 60);
-        assert_true(now() - start < 10 * SLOWDOWN); /* not the timeout; killing takes a second */
+        assert_true(now() - start < 2 * BUSY);
         assert_int_equal(r.signal, signals[i]);
         assert_int_equal(command_lines(r.err_text), 1);
         expect_says("interrupted by signal");
@@ -278,7 +277,7 @@ static void test_failed_work_request(void **state)
 {
     command_start(&r, RUN, "SOFTNIC=fail-wr=REM_ACCESS_ERR@20", NULL);
     command_finish(&r, 60);
-    assert_true(r.seconds <= TIMEOUT + 4 * SLOWDOWN);
+    assert_true(r.seconds <= TIMEOUT + 2 + BUSY);
     assert_int_equal(r.status, 3);
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("ag_gemm: ");

@@ -40,11 +40,11 @@ static const char *pane(void)
     return shell(TMUX "capture-pane -p -t v", server);
 }
 
-/* Waits at most 15 s until the pane shows `what`; its screen is printed where it never does. */
+/* Waits at most a minute until the pane shows `what`; its screen is printed where it never does. */
 static int appears(const char *what)
 {
     const struct timespec moment = {0, 50000000};
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 1200; i++) {
         if (strstr(pane(), what))
             return 1;
         nanosleep(&moment, NULL);
@@ -53,14 +53,14 @@ static int appears(const char *what)
     return 0;
 }
 
-/* Waits at most 15 s until the pane is exactly the screen that `mkernel tui ... --dump-screen`
+/* Waits at most a minute until the pane is exactly the screen that `mkernel tui ... --dump-screen`
  * prints. */
 static int becomes(const char *dump)
 {
     const struct timespec moment = {0, 50000000};
     char want[1 << 15];
     snprintf(want, sizeof want, "%s", dump);
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 1200; i++) {
         if (!strcmp(pane(), want))
             return 1;
         nanosleep(&moment, NULL);

@@ -2,6 +2,10 @@
  * without. */
 #pragma once
 
+/* Seconds that other work of the machine may add to what ends by itself. What does not is ended by
+ * command_finish, after a minute. */
+#define BUSY (20.0 * SLOWDOWN)
+
 #if defined __SANITIZE_THREAD__
 #define SLOWDOWN 10
 #elif defined __SANITIZE_ADDRESS__
