@@ -303,7 +303,7 @@ static void test_limited_memory(void **state)
                  "--gpus 1 --shape 64,64,64",
                  mkernel, limits[i]);
         command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", line, NULL});
-        command_finish(&r, 10);
+        command_finish(&r, 60);
         judge(limits[i], 3, "");
         if (command_lines(r.err_text) != 1)
             fail_msg("ulimit %s: not one sentence: \"%s\"", limits[i], r.err_text);
@@ -351,10 +351,10 @@ static void test_help_of_an_operator(void **state)
         char line[64];
         snprintf(line, sizeof line, "%s ag_gemm --help", commands[i]);
         command_start(&of_one, line, NULL);
-        assert_int_equal(command_finish(&of_one, 10), 0);
+        assert_int_equal(command_finish(&of_one, 60), 0);
         snprintf(line, sizeof line, "%s --help", commands[i]);
         command_start(&of_all, line, NULL);
-        assert_int_equal(command_finish(&of_all, 10), 0);
+        assert_int_equal(command_finish(&of_all, 60), 0);
         assert_non_null(strstr(of_one.out_text, "ag_gemm: gathers A from all ranks"));
         assert_null(strstr(of_one.out_text, "\n  --causal "));
         assert_null(strstr(of_one.out_text, "\n  --moe "));

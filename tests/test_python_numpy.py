@@ -1075,14 +1075,13 @@ def a_block_is_traced_and_read_as_a_frame():
             assert list(events["rank"]) == [0, 1] and min(events["n"]) >= 3
             refuses("has no nonsense; it has", mkernel.frame, path, "nonsense")
             refuses("no such column: nonsense", mkernel.frame, path, "SELECT nonsense FROM events")
-            begin = time.monotonic()
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()  # Ctrl-C in a query of half a minute
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()  # Ctrl-C in a query that does not end
             try:
-                mkernel.frame(path, "WITH RECURSIVE r(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM r WHERE id < 60000000) "
+                mkernel.frame(path, "WITH RECURSIVE r(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM r) "
                                     "SELECT max(id) FROM r")
                 raise AssertionError("a query that nobody ends")
             except KeyboardInterrupt:
-                assert time.monotonic() - begin < 8  # at once, and not when the query has ended
+                pass
             if without:
                 assert isinstance(launches, dict)
                 del sys.modules["pandas"]
