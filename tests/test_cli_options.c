@@ -157,6 +157,14 @@ static void test_units(void **state)
     assert_int_equal(options_bytes("18446744073709551616", 0, UINT64_MAX, &v), -ERANGE);
     assert_int_equal(options_bytes("99999999999T", 0, UINT64_MAX, &v), -ERANGE);
     assert_int_equal(options_seconds("18446744073709551615", 0, UINT64_MAX, &v), -ERANGE);
+    const char *const beyond[] = {"0", "65", "4294967297", "18446744073709551617"};
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
+        assert_int_equal(options_whole(beyond[i], 1, 64, &v), -ERANGE);
+    const char *const not_whole[] = {"", "-1", "+1", " 1", "1 ", "1.0", "1x", "-4294967295"};
+    for (size_t i = 0; i < sizeof not_whole / sizeof *not_whole; i++)
+        assert_int_equal(options_whole(not_whole[i], 1, 64, &v), -EINVAL);
+    assert_int_equal(options_whole("64", 1, 64, &v), 0);
+    assert_int_equal(v, 64);
 }
 
 static void test_refusals(void **state)

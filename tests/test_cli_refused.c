@@ -147,6 +147,10 @@ static void test_sim(void **state)
     refuses("sim ag_gemm --network fast", "is written 100GB/s");
     refuses("sim ag_gemm --network 0GB/s", "is written 100GB/s");
     refuses("sim ag_gemm --slow rank=0.5@4", "the cluster's ranks are 0 to 3");
+    refuses("sim ag_gemm --slow rank=0.5@4294967297", "the cluster's ranks are 0 to 3");
+    refuses("sim ag_gemm --slow rank=0.5@18446744073709551617", "the cluster's ranks are 0 to 3");
+    refuses("sim ag_gemm --slow rank=0.5@-4294967295", "it is written rank=0.7@3");
+    refuses("sim ag_gemm --slow rank=nan@1", "it is written rank=0.7@3");
     refuses("sim ag_gemm --slow rank=1", "it is written rank=0.7@3");
     refuses("sim ag_gemm --slow rank=1:0.7", "it is written rank=0.7@3");
     refuses("sim ag_gemm --slow rank=0@1", "it is written rank=0.7@3");

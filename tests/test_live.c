@@ -414,6 +414,13 @@ static void what_others_may_have_written_is_no_job(void **state)
     assert_int_equal(result, 0);
     assert_int_equal(live_open(&job, path, error, sizeof error), 0);
     assert_int_equal(job.ranks[0].header.pid, getpid());
+    for (int beyond = 0; beyond < 2; beyond++) { /* a process by its number, and no other number */
+        snprintf(text, sizeof text, "%ld", ((long)beyond << 32) + getpid());
+        setenv("MKERNEL_LIVE", folder, 1);
+        assert_int_equal(live_find(file, sizeof file, text, error, sizeof error) == 0, !beyond);
+        unsetenv("MKERNEL_LIVE");
+    }
+    snprintf(file, sizeof file, "%s/rank-0", path);
     for (int place = 0; place < 3; place++) { /* where all jobs are, this one's folder, its file */
         const char *spoilt = place == 0 ? folder : place == 1 ? path : file;
         for (int kind = geteuid() ? GROUPS : ANOTHERS; kind < A_LINK; kind++) {

@@ -216,20 +216,59 @@ static void shapes_are_counted_without_bound(void **state)
 
 static void numbers_are_numbers(void **state)
 {
-    static const char *const rows[] = {"ag_gemm,4096,1024,2048,1,4294967298,0.5,formula",
-                                       "ag_gemm,-4096,1024,2048,1,2,0.5,formula",
-                                       "ag_gemm,4096,1024,2048,1,2x,0.5,formula",
-                                       "ag_gemm,4096,1024,2048,1,2,inf,formula"};
+    static const char *const rows[] = {
+        "ag_gemm,4096,1024,2048,1,2,0.5,pieces=1", /* the right one */
+        "ag_gemm,4096,1024,2048,1,4294967298,0.5,pieces=1",
+        "ag_gemm,-4096,1024,2048,1,2,0.5,pieces=1",
+        "ag_gemm,4096,1024,2048,1,2x,0.5,pieces=1",
+        "ag_gemm,4096,1024,2048,1,2,inf,pieces=1",
+        "ag_gemm,4096,1024,2048,1,2,0.5x,pieces=1",
+        "ag_gemm,4096,1024,2048,1,2,0.5,pieces=1,nan",
+        "ag_gemm,4096,1024,2048,1,2,0.5,pieces=1,one",
+        "ag_gemm,4096,1024,2048,1,2,0.5,pieces=1,-1",
+        "ag_gemm,4096,1024,2048,1,2,0.5,pieces=1,4294967296"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char path[128], error[256];
         struct measured m = {.count = 0};
         snprintf(path, sizeof path, "%s/bad.csv", folder);
         FILE *f = fopen(path, "w");
-        fprintf(f, "op,m,n,k,nodes,gpus,ms,made\n%s\n", rows[i]);
+        fprintf(f, "op,m,n,k,nodes,gpus,ms,made%s\n%s\n", i < 6 ? "" : ",wrong", rows[i]);
         fclose(f);
         assert_int_equal(measured_read(&m, path, MEASURED_ALL, SMS, error, sizeof error), 0);
-        assert_int_equal(m.count, 0);
-        assert_int_equal(m.left_out, 1);
+        assert_int_equal(m.count, i == 0);
+        assert_int_equal(m.left_out, i != 0);
+        measured_free(&m);
+    }
+}
+
+/* What an old trace has of a plan stands in its command alone, with all its digits. */
+static void typed_numbers_have_all_digits(void **state)
+{
+    static const struct {
+        const char *command;
+        uint32_t pace; /* 0: the row is left out */
+    } typed[] = {{"run ag_gemm --pace 300", 300},
+                 {"run ag_gemm --pace 1234567890 --exec cuda", 1234567890},
+                 {"run ag_gemm --pace 4294967297", 0},
+                 {"run ag_gemm --pace 18446744073709551617", 0}};
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
+        char path[128], sql[256], error[256];
+        struct measured m = {.count = 0};
+        sqlite3 *db;
+        snprintf(path, sizeof path, "%s/old-%zu.db", folder, i);
+        store(made(0), path);
+        assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+        snprintf(sql, sizeof sql,
+                 "DELETE FROM metric WHERE name LIKE 'plan 1: %%' AND "
+                 "name NOT LIKE '%%warps'; UPDATE run SET command = '%s'",
+                 typed[i].command);
+        assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+        sqlite3_close(db);
+        if (measured_read(&m, path, MEASURED_ALL, SMS, error, sizeof error))
+            fail_msg("%s: %s", typed[i].command, error);
+        assert_int_equal(m.count, typed[i].pace != 0);
+        if (m.count)
+            assert_int_equal(m.rows[0].plan.problem.tuning.pace, typed[i].pace);
         measured_free(&m);
     }
 }
@@ -238,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_read_back), cmocka_unit_test(traces_are_read_back),
-        cmocka_unit_test(shapes_are_counted_without_bound), cmocka_unit_test(numbers_are_numbers)};
+        cmocka_unit_test(shapes_are_counted_without_bound), cmocka_unit_test(numbers_are_numbers),
+        cmocka_unit_test(typed_numbers_have_all_digits)};
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

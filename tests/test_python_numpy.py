@@ -530,6 +530,9 @@ def copies():
     refuses("there is no such map", comm.launch, "moe_dispatch", (x, ids), options=f"experts={E} logical={L} expert_map=99999")
     refuses("copies lie at several places", mkernel.moe_ffn, x, b1, ids, weights, b2, expert_map=balanced, deterministic="everywhere")
     refuses("these are as many as the logical ones or more", mkernel.balance_experts, loads, L - 1, ranks=1)
+    for hostile in ({"experts": 2**32 + E}, {"ranks": 2**32 + 1, "experts": (2**32 + 1) * E}, {"nodes": 2**32 + 1, "ranks": 2**32 + 1}, {"copies": 2**32 + 1},
+                    {"copies": -1}, {"nodes": -1}, {"ranks": -1}):
+        refuses("these are as many as the logical ones or more", mkernel.balance_experts, **{"loads": loads, "experts": E, "ranks": 1, **hostile})
     refuses("loads are finite numbers", mkernel.balance_experts, [1.0, float("nan")], 2, ranks=1)
     assert (dropped == mkernel.moe_combine(mkernel.moe_dispatch(x, ids, experts=E, expert_map=lost)[0], ids, weights, experts=E, expert_map=lost)).all()
     comm.close()

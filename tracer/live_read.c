@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,8 +213,9 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
     struct live_header h;
     int pid = 0, found = 0, foreign = -1, count = live_bases(bases);
     if (name) {
-        pid = (int)strtol(name, &end, 10);
-        if (*end || pid <= 0) { /* a folder, or its name in the usual place */
+        const long number = strtol(name, &end, 10);
+        pid = *end || number < 1 || number > INT_MAX ? 0 : (int)number;
+        if (!pid) { /* a folder, or its name in the usual place */
             int result = -ENOENT;
             for (int i = -1; i < count && result != -EPERM; i++) {
                 snprintf(path, sizeof path, "%s%s%s", i < 0 ? "" : bases[i], i < 0 ? "" : "/",

@@ -1,4 +1,5 @@
 #include "experiments/common/hosts.h"
+#include "experiments/common/options.h"
 #include "experiments/common/process.h"
 #include "experiments/common/shell_word.h"
 #include "core/scoped.h"
@@ -34,8 +35,7 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
         return mk_fail(-EINVAL, error, size, "--hosts %s cannot be read: %s", path,
                        strerror(errno));
     while (!rc && fgets(line, sizeof line, f)) {
-        unsigned slots = 1;
-        char more;
+        uint64_t slots = 1;
         number++;
         line[strcspn(line, "#\n")] = '\0';
         *rest = '\0';
@@ -43,7 +43,7 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
         if (words < 1)
             continue;
         rest[strcspn(rest, " \t")] = '\0';
-        if ((*rest && (sscanf(rest, "slots=%u%c", &slots, &more) != 1 || !slots || slots > 64)) ||
+        if ((*rest && (strncmp(rest, "slots=", 6) || options_whole(rest + 6, 1, 64, &slots))) ||
             *name == '-' || name[strspn(name, HOST_BYTES)]) {
             rc = mk_fail(-EINVAL, error, size,
                          "--hosts %s, line %d: not HOST or HOST slots=N (1 to 64)", path, number);
@@ -55,7 +55,7 @@ int hosts_read(struct host_list *out, const char *path, char *error, size_t size
             rc = mk_fail(-EINVAL, error, size, "--hosts %s: more than %d hosts", path, HOSTS_MOST);
         } else {
             memcpy(out->names[out->count++], name, sizeof name);
-            out->slots = slots;
+            out->slots = (uint32_t)slots;
         }
     }
     if (!rc && !out->count)

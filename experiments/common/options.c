@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Reads digits; *end stands behind them. 0, -EINVAL (no digit) or -ERANGE. */
+/* Reads digits; *end stands behind them. 0, -EINVAL (no digit) or -ERANGE, with the most in *out. */
 static int options_read_digits(const char *text, const char **end, uint64_t *out)
 {
     uint64_t value = 0;
@@ -19,13 +19,20 @@ static int options_read_digits(const char *text, const char **end, uint64_t *out
         overflow |= __builtin_mul_overflow(value, 10, &value) ||
                     __builtin_add_overflow(value, (uint64_t)(*c - '0'), &value);
     *end = c;
-    *out = value;
+    *out = overflow ? UINT64_MAX : value;
     return c == text ? -EINVAL : overflow ? -ERANGE : 0;
 }
 
 static int options_in_range(uint64_t value, uint64_t min, uint64_t max)
 {
     return value < min || value > max ? -ERANGE : 0;
+}
+
+int options_whole(const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    const char *rest;
+    int result = options_read_digits(text, &rest, out);
+    return *rest ? -EINVAL : result ? result : options_in_range(*out, min, max);
 }
 
 int options_seconds(const char *text, uint64_t min, uint64_t max, uint64_t *ns)

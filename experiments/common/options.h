@@ -96,5 +96,6 @@ void options_help(const struct option_table *table, FILE *out);
 
 /* The parsers of single values, for other files that read them. 0, or -EINVAL (not one) or -ERANGE
  * (outside min .. max). */
+int options_whole(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 int options_seconds(const char *text, uint64_t min, uint64_t max, uint64_t *ns);
 int options_bytes(const char *text, uint64_t min, uint64_t max, uint64_t *bytes);

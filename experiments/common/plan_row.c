@@ -3,6 +3,7 @@
 #include "core/ops/op.h"
 #include "core/tuning.h"
 #include "core/words.h"
+#include "experiments/common/options.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -85,11 +86,8 @@ void plan_row_options(struct csv_table *r, const struct mk_problem *q)
 
 int plan_row_whole(const char *cell, uint32_t *out)
 {
-    uint64_t value = 0;
-    const char *c = cell;
-    for (; *c >= '0' && *c <= '9' && value <= UINT32_MAX; c++)
-        value = value * 10 + (uint64_t)(*c - '0');
-    if (c == cell || *c || value > UINT32_MAX)
+    uint64_t value;
+    if (options_whole(cell, 0, UINT32_MAX, &value))
         return -EINVAL;
     *out = (uint32_t)value;
     return 0;

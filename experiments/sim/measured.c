@@ -251,6 +251,32 @@ static int measured_rests(const struct header *h, char *const *cells)
            !op_of(op)->causal;
 }
 
+/* What was measured. 0, or -EINVAL with why the row is left out. */
+static int measured_figures(struct measured_row *row, const struct header *h, char *const *cells,
+                            char *error, size_t size)
+{
+    double burst, wrong;
+    const struct {
+        const char *column;
+        double *to; /* 0 where the cell is empty, or not there */
+    } figures[] = {{measured_time(h), &row->ms},
+                   {"of_best", &row->of_best},
+                   {"burst", &burst},
+                   {"wrong", &wrong}};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        const char *text = measured_cell(h, cells, figures[i].column);
+        char *end;
+        *figures[i].to = strtod(text, &end);
+        if (*end || !(*figures[i].to >= 0 && *figures[i].to < 1e12))
+            return mk_fail(-EINVAL, error, size, "its column %s has '%.64s'", figures[i].column,
+                           text);
+    }
+    row->early = measured_by(h, cells, "bench") && burst > 1;
+    return row->ms > 0 && wrong < 1
+               ? 0
+               : mk_fail(-EINVAL, error, size, "%s", "it has no time, or wrong results");
+}
+
 static int measured_read_rows(struct measured *m, FILE *f, const char *path, const struct header *h,
                               enum measured_half half, uint32_t sms, char *error, size_t size)
 {
@@ -275,16 +301,10 @@ static int measured_read_rows(struct measured *m, FILE *f, const char *path, con
         result = measured_next(m, &row);
         if (result)
             break;
-        row->ms = strtod(measured_cell(h, cells, measured_time(h)), NULL);
-        row->of_best = strtod(measured_cell(h, cells, "of_best"), NULL);
         row->is_default = !strcmp(measured_cell(h, cells, "default"), "1");
         row->shape = first + shape;
         row->rested = measured_rests(h, cells);
-        row->early = measured_by(h, cells, "bench") &&
-                     strtoul(measured_cell(h, cells, "burst"), NULL, 10) > 1;
-        snprintf(why, sizeof why, "it has no time, or wrong results");
-        if (!(row->ms > 0 && row->ms < 1e12) ||
-            strtoull(measured_cell(h, cells, "wrong"), NULL, 10) ||
+        if (measured_figures(row, h, cells, why, sizeof why) ||
             measured_plan(row, h, cells, sms, why, sizeof why)) {
             measured_leave_out(m, why);
             continue;

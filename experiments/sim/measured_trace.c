@@ -9,6 +9,7 @@
 #include "tracer/reader.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAGIC "SQLite format 3"
@@ -35,16 +36,15 @@ static long long trace_option_typed(const char *command, const char *name)
 {
     static const char *const typed[] = {"slices", "pace", "fanout", "shots"};
     char option[24];
-    long long value;
+    char *end;
     snprintf(option, sizeof option, "--%s ", name);
     const char *at = strstr(command, option);
     if (!strcmp(name, "b_transposed"))
         return strstr(command, "--b-layout nk") ? 1 : -1;
     if (!strcmp(name, "pace") && strstr(command, "--pace none"))
         return MK_PACE_NONE;
-    return mk_word(name, typed, 4) >= 0 && at && sscanf(at + strlen(option), "%9lld", &value) == 1
-               ? value
-               : -1;
+    long long value = at ? strtoll(at + strlen(option), &end, 10) : -1;
+    return mk_word(name, typed, 4) >= 0 && at && (!*end || *end == ' ') ? value : -1;
 }
 
 /* All that trace_options names. 0, or -EINVAL with a sentence. */

@@ -3,6 +3,7 @@
 #include "core/scoped.h"
 #include "core/sentence.h"
 #include "core/words.h"
+#include "experiments/common/options.h"
 
 #include <errno.h>
 #include <math.h>
@@ -47,12 +48,13 @@ void sim_case_differs(struct sim_case *c)
 static int sim_case_ids(struct sim_case *c, char *error, size_t size)
 {
     MK_CLOSED FILE *f = fopen(c->options.ids, "re");
-    unsigned long number;
+    long number; /* one that has more bits is at an end of these */
     int rc = f ? 0 : -errno, got = 0;
-    while (!rc && (got = fscanf(f, " %lu%*[, \t\r\n]", &number)) == 1) {
+    while (!rc && (got = fscanf(f, " %ld%*[, \t\r\n]", &number)) == 1) {
         rc = mk_grow(&c->ids, c->id_count, sizeof *c->ids);
         if (!rc)
-            c->ids[c->id_count++] = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
+            c->ids[c->id_count++] =
+                number < 0 || number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
     }
     if (!rc && ferror(f))
         rc = -errno;
@@ -110,12 +112,13 @@ static int sim_case_slow_one(const char *word, size_t length, struct timed_slow 
 {
     static const char *const names[] = {"rank", "link", "nic"};
     char one[64], name[8];
-    unsigned rank;
+    uint64_t rank;
     double factor;
     int used = 0;
     snprintf(one, sizeof one, "%.*s", (int)length, word);
-    if (sscanf(one, "%7[a-z]=%lf@%u%n", name, &factor, &rank, &used) != 3 || one[used] ||
-        factor < 0.001 || factor > 1000)
+    if (sscanf(one, "%7[a-z]=%lf@%n", name, &factor, &used) != 2 || !used ||
+        options_whole(one + used, 0, UINT64_MAX, &rank) == -EINVAL ||
+        !(factor >= 0.001 && factor <= 1000))
         return mk_fail(-EINVAL, error, size,
                        "--slow %s: it is written rank=0.7@3, link=0.5@3 (its NVLink) or nic=0.5@3",
                        one);

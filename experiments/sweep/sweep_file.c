@@ -163,12 +163,11 @@ static int sweep_file_blocks(struct reading *r, struct sweep_blocks *to, yaml_no
 static int sweep_file_number(struct reading *r, yaml_node_t *n, const char *name, uint64_t min,
                              uint64_t max, uint64_t *out)
 {
-    char *end = NULL, what[80];
+    char what[80];
+    uint64_t value;
     const char *text = n->type == YAML_SCALAR_NODE ? (const char *)n->data.scalar.value : "";
-    errno = 0;
-    unsigned long long value = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
     snprintf(what, sizeof what, " is a number from %lu to %lu", min, max);
-    if (!end || *end || errno || value < min || value > max)
+    if (options_whole(text, min, max, &value))
         return sweep_file_say(r, n, what, name);
     *out = value;
     return 0;

@@ -1,6 +1,7 @@
 /* A sweep whose points are spread over tasks of Slurm's: each measures its share into a part of its
  * own, and merges it. */
 #include "experiments/sweep/sweep.h"
+#include "experiments/common/options.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,13 +14,12 @@
 static int64_t spread_number(const char *name, const char *who, char *error, size_t size)
 {
     const char *value = getenv(name);
-    char *end;
-    uint64_t n = value ? strtoul(value, &end, 10) : 0;
+    uint64_t n = 0;
     if (*error)
         return 0;
     if (!value || !*value)
         snprintf(error, size, "--spread %s: %s is not set", who, name);
-    else if (*end || *value < '0' || *value > '9' || n > UINT32_MAX)
+    else if (options_whole(value, 0, UINT32_MAX, &n))
         snprintf(error, size, "--spread: %s=%.40s in the environment is no number", name, value);
     return (int64_t)n;
 }

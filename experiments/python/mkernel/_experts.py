@@ -79,8 +79,9 @@ def balance(loads, experts: int, nodes: int, ranks: int, copies=None) -> ExpertM
         loads = [float(load) for load in (loads.tolist() if hasattr(loads, "tolist") else loads)]
     except (TypeError, ValueError):
         raise Refused("balance_experts: loads is an array of numbers, one for each logical expert") from None
-    columns = min(ranks, experts - len(loads) + 1) if copies is None else int(copies)
-    if not (0 < len(loads) <= experts and ranks > 0 and experts % ranks == 0 and columns > 0 and nodes > 0 and ranks % nodes == 0):
+    columns = min(ranks, experts - len(loads) + 1) if copies is None else copies
+    if not (max(experts, ranks, columns) < 1 << 31 and 0 < len(loads) <= experts and ranks > 0 and experts % ranks == 0 and columns > 0 and nodes > 0
+            and ranks % nodes == 0):
         raise Refused(f"balance_experts: {len(loads)} logical experts, {experts} experts of {ranks} ranks of {nodes} nodes, {columns} copies at most: the "
                       "nodes divide the ranks, the ranks their experts, and these are as many as the logical ones or more")
     made = ExpertMap.__new__(ExpertMap)

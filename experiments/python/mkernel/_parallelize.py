@@ -341,7 +341,7 @@ class Experts(Divided):
         if torch.is_grad_enabled() and (x.requires_grad or weights.requires_grad or self.gate_up_proj.requires_grad or self.down_proj.requires_grad):
             raise Refused(f"{self.mkernel_name}: experts are computed by moe_ffn, which has no backward: call the model under torch.no_grad()")
         rows = x.reshape(-1, x.shape[-1])
-        ids, weights = ids.reshape(len(rows), -1).to(torch.int32), weights.reshape(len(rows), -1).float()
+        ids, weights = ids.reshape(len(rows), -1), weights.reshape(len(rows), -1).float()
         count = len(rows)
         if of.mode == "decode" and W > 1:
             share = -(-count // W)

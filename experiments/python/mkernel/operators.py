@@ -302,7 +302,8 @@ def balance_experts(loads, experts: int, *, copies=None, ranks=None, nodes=None,
     if ranks is None:
         of = _communicator.default() if comm is None else comm
         ranks, nodes = of.world, of.nodes if nodes is None else nodes
-    return _experts.balance(loads, _whole('experts', experts), 1 if nodes is None else _whole('nodes', nodes), _whole('ranks', ranks), copies)
+    return _experts.balance(loads, _whole('experts', experts), 1 if nodes is None else _whole('nodes', nodes), _whole('ranks', ranks),
+                            copies if copies is None else _whole('copies', copies))
 
 
 def _begin(comm, op, inputs, outputs, number, options, alone=False):
