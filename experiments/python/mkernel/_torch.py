@@ -12,6 +12,7 @@ import sys
 import torch
 from torch._C import _functorch as functorch
 from torch._functorch import eager_transforms
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils import flop_counter
 
@@ -89,8 +90,8 @@ _LAZY = (("dual", "has a tangent, and no operator has a derivative in forward mo
 
 def unreadable(x) -> str:
     """Why the memory of a tensor is not its numbers; "": it is."""
-    if x.device.type == "meta" or (kind := _kind(x)) in _plain_kinds(x.device):
-        return ""  # meta is another place than the communicator's
+    if x.device.type == "meta" or isinstance(x, FakeTensor) or (kind := _kind(x)) in _plain_kinds(x.device):
+        return ""  # meta is another place than the communicator's; what a trace stands for is checked when it runs
     words = kind if kind == "dual" else str(torch._C._dispatch_keys(x))
     return next((sentence for word, sentence in _LAZY if word in words), f"is no tensor with plain memory: PyTorch calls it {words}")
 
