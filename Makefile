@@ -52,7 +52,7 @@ HAVE_SQLITE   := $(call have,sqlite3.h,yes)
 HAVE_NCURSES  := $(call have,ncurses.h,yes)
 HAVE_YAML     := $(call have,yaml.h,yes)
 HAVE_CMOCKA   := $(shell printf '$(HASH)include <stdarg.h>\n$(HASH)include <stddef.h>\n$(HASH)include <setjmp.h>\n$(HASH)include <stdint.h>\n$(HASH)include <cmocka.h>\n' | $(CC) -x c -fsyntax-only - 2>/dev/null && echo yes)
-HAVE_GNUPLOT  := $(shell command -v gnuplot >/dev/null && echo yes)
+HAVE_PLOTS    := $(shell { python3 -c 'import matplotlib' || /usr/bin/python3 -c 'import matplotlib'; } 2>/dev/null && echo yes)
 HAVE_FUZZ     := $(shell printf 'int LLVMFuzzerTestOneInput(const char *d, long n) { return 0; }\n' | $(CLANG) -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
 HAVE_CUDA     := $(if $(NVCC),yes,)
 HAVE_CXX      := $(shell printf '$(HASH)include <tuple>\n' | $(CXX) -std=c++17 -x c++ -fsyntax-only - 2>/dev/null && echo yes)
@@ -184,7 +184,7 @@ FORCE:
 
 found:
 	@echo "found: CUDA=$(or $(NVCC),$(CUDA_MISSING),no) C++=$(or $(HAVE_CXX),no) verbs=$(or $(HAVE_VERBS),no) EFA=$(or $(HAVE_EFA),no) OpenBLAS=$(or $(HAVE_OPENBLAS),no)" \
-	      "SQLite=$(or $(HAVE_SQLITE),no) YAML=$(or $(HAVE_YAML),no) ncurses=$(or $(HAVE_NCURSES),no) cmocka=$(or $(HAVE_CMOCKA),no) gnuplot=$(or $(HAVE_GNUPLOT),no)"
+	      "SQLite=$(or $(HAVE_SQLITE),no) YAML=$(or $(HAVE_YAML),no) ncurses=$(or $(HAVE_NCURSES),no) cmocka=$(or $(HAVE_CMOCKA),no) matplotlib=$(or $(HAVE_PLOTS),no)"
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -224,6 +224,10 @@ $(1): $(2)
 $(1): ALL_CFLAGS += -DMK_EMBEDS=$(firstword $(shell cat $(2) | cksum))
 endef
 $(eval $(call embeds,$(BUILD)/experiments/results/results_file.o,experiments/results/schema.sql))
+$(eval $(call embeds,$(BUILD)/experiments/results/results.o,experiments/results/results_plot.py))
+$(eval $(call embeds,$(BUILD)/experiments/trace/trace_plot.o,experiments/trace/trace_plot.py))
+$(eval $(call embeds,$(BUILD)/experiments/sim/validate_report.o,experiments/sim/validate_plot.py))
+$(eval $(call embeds,$(BUILD)/experiments/common/picture.o,experiments/common/picture.py))
 $(eval $(call embeds,$(BUILD)/tracer/sql.o,$(wildcard tracer/*.sql)))
 $(eval $(call embeds,$(BUILD)/experiments/trace/trace_summary.o,experiments/trace/summary.sql))
 $(eval $(call embeds,$(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o,core/tuning.plans))
@@ -351,7 +355,7 @@ bench-gpu: all $(GPU_TESTS) ## the same, then the tables of docs/FIGURES.md: GEM
 figures: all ## reprint the figures of docs/FIGURES.md that need no GPU
 	@sh experiments/figures.sh $(BUILD)
 
-pictures: all ## the pictures of the documents (gnuplot, python3): two are measured, the others simulated
+pictures: all ## the pictures of the documents (python3, matplotlib): two are measured, the others simulated
 	@bash docs/pictures.sh $(BUILD) draw
 
 measure-predictions: all ## its tables measured on this host's GPUs, and both compared (OUT=FOLDER; at most 20 minutes)

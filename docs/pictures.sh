@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The pictures of the documents. Usage: docs/pictures.sh BUILD draw|check
-#   draw    all of them, with gnuplot and python3, and docs/pictures/SUMS. Two are measured: keep the machine idle
-#   check   whether what draws the simulated ones (launches, scripts, screens) is still what it was: status 1 names those that are not
+#   draw    all of them, and docs/pictures/SUMS. Two are measured: keep the machine idle
+#   check   whether what draws the simulated ones (numbers, screens) is still what it was: status 1 names those that are not
 set -eu
 cd "$(dirname "$0")/.."
 mkernel=$1/mkernel mode=$2
@@ -11,15 +11,15 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 stale=
 
-# What gnuplot or the viewer's screen says, in $tmp/NAME.src; then its picture, or whether it is as it was.
-made() { # NAME.svg or NAME.png
+# The numbers or the viewer's screen, in $tmp/NAME.src; then its picture, or whether it is as it was.
+made() { # NAME.svg or NAME.png, and the command that draws it into the file that is named behind it
     local sum
     sum=$(sha256sum <"$tmp/$1.src")
     if [ "$mode" = draw ]; then
         printf '%s  %s\n' "${sum%% *}" "$1" >>"$tmp/SUMS"
         case $1 in
         viewer-*) python3 docs/picture.py "docs/pictures/$1" <"$tmp/$1.src" ;;
-        *) gnuplot "$tmp/$1.src" >"docs/pictures/$1" ;;
+        *) "${@:2}" "docs/pictures/$1" >/dev/null ;;
         esac
     elif ! grep -qxF "${sum%% *}  $1" "$sums"; then
         stale="$stale $1"
@@ -32,14 +32,14 @@ simulated() { # NAME OPTIONS...: the trace $tmp/NAME.db
 
 operator() { # OP OPTIONS...: one launch on two nodes of two GPUs; rank 0, as all ranks do the same
     simulated "$1" "$1" --cluster 2x2 "${@:2}"
-    "$mkernel" trace plot "$tmp/$1.db" --rank 0 --script | grep -v '^set output' >"$tmp/op-$1.png.src"
-    made "op-$1.png"
+    "$mkernel" trace plot "$tmp/$1.db" --rank 0 --data >"$tmp/op-$1.png.src"
+    made "op-$1.png" "$mkernel" trace plot "$tmp/$1.db" --rank 0 --out
 }
 
 swept() { # NAME KIND PICTURE OPTIONS...: of docs/experiments/NAME.yaml
     [ -e "$tmp/$1.db" ] || "$mkernel" sweep "docs/experiments/$1.yaml" --out "$tmp/$1.db" >/dev/null 2>&1
-    "$mkernel" results "$tmp/$1.db" plot "$2" --script "${@:4}" | grep -v '^set output' >"$tmp/$3.src"
-    made "$3"
+    "$mkernel" results "$tmp/$1.db" plot "$2" --data "${@:4}" >"$tmp/$3.src"
+    made "$3" "$mkernel" results "$tmp/$1.db" plot "$2" "${@:4}"
 }
 
 screen() { # NAME SIZE KEYS FILE...
@@ -57,9 +57,9 @@ operator moe_ffn --moe 2048,7168,2048,32,8
 swept role-split time experiment-role-split.png --x nodes
 swept mkernel-paper speed experiment-mkernel-paper.png
 swept mkernel-paper roofline experiment-roofline.png --only op=ag_gemm:gemm_rs:gemm_ar
-"$mkernel" sim --validate tests/golden/measured_2xH200_held_out.csv --plot "$tmp/validate.gp" >/dev/null
-{ echo "set terminal pngcairo size 900,800" && cat "$tmp/validate.gp"; } >"$tmp/sim-validate.png.src"
-made sim-validate.png
+validate=("$mkernel" sim --validate tests/golden/measured_2xH200_held_out.csv)
+"${validate[@]}" --csv "$tmp/sim-validate.png.src" >/dev/null
+made sim-validate.png "${validate[@]}" --plot
 simulated overview ag_gemm --cluster 2x2 --shape 16384,4096,8192 --launches 3
 simulated other ag_gemm --cluster 2x2 --shape 16384,4096,8192 --launches 3 --roles compute=116,intra_comm=12,inter_send=4
 simulated eight ag_gemm --cluster 1x8 --shape 8192,1024,8192 --launches 4

@@ -10,7 +10,7 @@ vm="ibverbs-utils ibverbs-providers perftest iproute2" # on the machine's own rx
 [ "$(uname -m)" != x86_64 ] || vm="$vm qemu-system-x86 busybox-static xz-utils"
 case ${1:-} in
 test) needed="$needed libcmocka-dev"
-    wanted="git clang clang-format-14 pkg-config libclang-rt-dev gnuplot-nox tmux spin python3 python3-numpy python3-venv openmpi-bin openssh-client libwrap0 slurm-wlm-basic-plugins $vm" ;;
+    wanted="git clang clang-format-14 pkg-config libclang-rt-dev tmux spin python3 python3-numpy python3-matplotlib python3-venv openmpi-bin openssh-client libwrap0 slurm-wlm-basic-plugins $vm" ;;
 rxe) wanted=$vm ;;
 esac
 

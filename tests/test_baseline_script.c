@@ -3,16 +3,16 @@
 #include <unistd.h>
 
 #include "tests/helpers/test.h"
-#include "experiments/baselines/script.h"
+#include "experiments/common/process.h"
 
 static char line[128];
 
 static const char *said(const char *text)
 {
-    int file = script_said_open();
+    int file = process_said_open();
     assert_true(file >= 0);
     assert_int_equal(write(file, text, strlen(text)), strlen(text));
-    script_said(file, line, sizeof line);
+    process_said(file, line, sizeof line);
     close(file);
     return line;
 }
@@ -34,7 +34,7 @@ static void test_no_error(void **state)
 {
     assert_string_equal(said("one\ntwo\n\n  \n"), "two");
     assert_string_equal(said(""), "it said nothing");
-    script_said(-1, line, sizeof line);
+    process_said(-1, line, sizeof line);
     assert_string_equal(line, "it said nothing");
 }
 

@@ -80,7 +80,7 @@ static void test_reports(void **state)
     expect_damaged(at("trace summary %s/bad.db"));
     expect_damaged(at("trace diff %s/bad.db %s/whole.db"));
     expect_damaged(at("trace diff %s/whole.db %s/bad.db"));
-    expect_damaged(at("trace plot %s/bad.db --kind overlap --script"));
+    expect_damaged(at("trace plot %s/bad.db --kind overlap --data"));
     expect_damaged(at("trace plot %s/bad.db --kind overlap --out %s/bad.png"));
     assert_false(exists("bad.png"));
     expect_damaged(at("tui %s/bad.db --dump-screen"));
@@ -98,7 +98,7 @@ static void test_whole(void **state)
 {
     static const char *const lines[] = {
         "trace summary %s/whole.db", "trace diff %s/whole.db %s/whole.db",
-        "trace export %s/whole.db --out %s/whole.json", "trace plot %s/whole.db --script",
+        "trace export %s/whole.db --out %s/whole.json", "trace plot %s/whole.db --data",
         "tui %s/whole.db --dump-screen"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         run(at(lines[i]));

@@ -35,7 +35,7 @@ static const struct {
     const char *may[5];
 } parts[] = {
     {"experiments/common", {NULL}},
-    {"experiments/baselines", {NULL}},
+    {"experiments/baselines", {"common/"}},
     {"experiments/job", {"common/", "baselines/"}},
     {"experiments/ops", {"common/", "job/"}},
     {"experiments/run", {"common/", "job/"}},

@@ -227,9 +227,9 @@ static void measured_points_meet_their_simulation(void **state)
     works(0);
     assert_non_null(strstr(r.out_text, "B is faster at 1 points"));
     assert_non_null(strstr(r.out_text, "11 points of A have no partner in B"));
-    results("%s plot simulated --script", third);
+    results("%s plot simulated --data", third);
     works(0);
-    assert_non_null(strstr(r.out_text, "title 'simulated'"));
+    assert_non_null(strstr(r.out_text, "measured beside simulated"));
     results("%s diff exec=sim exec=host;roles=a:b", third);
     works(0);
     assert_non_null(strstr(r.out_text, "1 point of A has several partners in B, which differ in "
@@ -246,11 +246,11 @@ static void measured_points_meet_their_simulation(void **state)
                                 "json('{\"flop_per_s\":8e14,\"nvlink_bytes_per_s\":3e11}'))",
                                 ""),
                      0);
-    results("%s plot roofline --script --only exec=host", third);
+    results("%s plot roofline --data --only exec=host", third);
     works(2);
     assert_non_null(
         strstr(r.err_text, "no point computes and moves bytes, too, under a GPU's roofs"));
-    results("%s plot roofline --script --only exec=host --roofs 1,10,0", third);
+    results("%s plot roofline --data --only exec=host --roofs 1,10,0", third);
     works(0);
     sqlite3_close(db);
 }
@@ -315,26 +315,26 @@ static void what_got_slower_is_status_1(void **state)
 static void pictures_are_drawn(void **state)
 {
     static const struct {
-        const char *kind, *options, *says; /* says: in the script */
+        const char *kind, *options, *says; /* says: in the data */
     } cases[] = {
-        {"time", "", "set ylabel 'ms a launch"},
-        {"time", "--x roles", "title 'gemm_ar 256,128,256 host'"},
-        {"speed", "", "TFLOP/s of a rank"},
-        {"efficiency", "--only exec=host", "set yrange [0:*]"},
-        {"stack", "--only exec=host", "exposed: what it took beyond"},
-        {"heat", "--x shape --y op --only roles=a;exec=host", "with boxxyerror"},
-        {"simulated", "", "title 'simulated'"},
-        {"roofline", "--roofs 1,10,0", "NVLink: 10 GB/s"},
+        {"time", "", "\"kind\": \"time\""},
+        {"time", "--x roles", "\"label\": \"gemm_ar 256,128,256 host\", \"points\": [[1, "},
+        {"speed", "", "\"kind\": \"speed\""},
+        {"efficiency", "--only exec=host", "\"kind\": \"efficiency\""},
+        {"stack", "--only exec=host", "[\"ag_gemm 256,128,256 roles=a\", "},
+        {"heat", "--x shape --y op --only roles=a;exec=host", "\"cells\": [["},
+        {"simulated", "", "measured beside simulated"},
+        {"roofline", "--roofs 1,10,0", "\"slopes\": {\"NVLink\": 10.0}"},
     };
-    int drawn = !system("gnuplot --version >/dev/null 2>&1");
+    if (!command_draws())
+        skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[128];
-        results("%s plot %s --script %s", one, cases[i].kind, cases[i].options);
+        results("%s plot %s --data %s", one, cases[i].kind, cases[i].options);
         works(0);
         if (!strstr(r.out_text, cases[i].says))
-            print_message("%s\n", r.out_text);
-        assert_non_null(strstr(r.out_text, cases[i].says));
-        for (int svg = 0; drawn && svg < 2; svg++) {
+            fail_msg("%s: %s", cases[i].kind, r.out_text);
+        for (int svg = 0; svg < 2; svg++) {
             snprintf(path, sizeof path, "%s/%zu.%s", folder, i, svg ? "svg" : "png");
             results("%s plot %s %s %s", one, cases[i].kind, path, cases[i].options);
             works(0);
@@ -348,69 +348,79 @@ static void pictures_are_drawn(void **state)
     }
 }
 
-/* The next box of an SVG that gnuplot made, from *at on: its corners. 0: there is none. */
-static int next_box(const char **at, double box[4])
+/* The numbers that are drawn are the table's: median and interval of each point, and ideal time. */
+static void pictures_show_the_tables_numbers(void **state)
 {
-    const char *points = strstr(*at, "<polygon ");
-    points = points ? strstr(points, "points = '") : NULL;
-    if (!points)
-        return 0;
-    box[0] = box[1] = INFINITY;
-    box[2] = box[3] = -INFINITY;
-    *at = points += strlen("points = '");
-    double x, y;
-    for (int used; sscanf(points, " %lf,%lf%n", &x, &y, &used) == 2; points += used) {
-        box[0] = fmin(box[0], x);
-        box[1] = fmin(box[1], y);
-        box[2] = fmax(box[2], x);
-        box[3] = fmax(box[3], y);
-    }
-    return 1;
+    char path[128], text[65536];
+    int seen = 0;
+    if (!command_draws())
+        skip();
+    snprintf(path, sizeof path, "%s/out.json", folder);
+    results("%s export --json %s --only exec=host;shape=256,128,256", one, path);
+    works(0);
+    FILE *f = fopen(path, "r");
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    struct json *table = json_read(text);
+    assert_non_null(table);
+    results("%s plot time --data --x roles --only exec=host;shape=256,128,256", one);
+    works(0);
+    struct json *drawn = json_read(r.out_text);
+    assert_non_null(drawn);
+    for (const struct json *p = json_get(table, "points")->first; p; p = p->next)
+        for (const struct json *c = json_get(drawn, "curves")->first; c; c = c->next) {
+            if (strcmp(json_get(json_get(p, "settings"), "op")->string,
+                       json_get(c, "label")->string))
+                continue;
+            const char *roles = json_get(json_get(p, "settings"), "roles")->string;
+            for (const struct json *at = json_get(c, "points")->first; at; at = at->next) {
+                const struct json *x = at->first;
+                if ((int)x->number != 1 + (roles[0] - 'a'))
+                    continue;
+                seen++;
+                assert_true(x->next->number == json_get(p, "ms")->number);
+                assert_true(x->next->next->number == json_get(p, "ms_low")->number);
+                assert_true(x->next->next->next->number == json_get(p, "ms_high")->number);
+            }
+        }
+    assert_int_equal(seen, 6);
+    json_free(table);
+    json_free(drawn);
 }
 
-/* A heat map with a hole: every number stands in a cell of its own, of which there are as many as
- * points. */
+/* A heat map with a hole: a cell without a point has no number, and the others are in their places.
+ */
 static void a_heat_map_may_have_holes(void **state)
 {
-    static char svg[1 << 17];
     char path[80];
-    if (system("gnuplot --version >/dev/null 2>&1"))
+    if (!command_draws())
         skip();
-    snprintf(path, sizeof path, "%s/holes.svg", folder);
-    /* roles b has no time of gemm_ar at one shape: the hole is in the middle of a row */
-    results("%s plot heat %s --x op --y roles --only exec=host;shape=256,128,256", one, path);
-    works(0);
+    snprintf(path, sizeof path, "%s/holes.db", folder);
+    make(path, 1);
     sqlite3 *db;
-    snprintf(svg, sizeof svg, "%s/holes.db", folder);
-    make(svg, 1);
-    assert_int_equal(sqlite3_open(svg, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     assert_int_equal(results_do(db,
                                 "DELETE FROM sample WHERE job IN (SELECT j.id FROM job j JOIN "
                                 "point p ON p.id = j.point WHERE key LIKE '%gemm_rs%roles=a%')",
                                 ""),
                      0);
     sqlite3_close(db);
-    results("%s plot heat %s --x op --y roles --only exec=host;shape=256,128,256", svg, path);
+    results("%s plot heat --data --x op --y roles --only exec=host;shape=256,128,256", path);
     works(0);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    svg[fread(svg, 1, sizeof svg - 1, f)] = '\0';
-    fclose(f);
-    double box[4];
-    int boxes = 0;
-    for (const char *at = svg; next_box(&at, box);) {
-        double x, y;
-        int inside = 0;
-        if (box[2] - box[0] < 60 || box[3] - box[1] < 20)
-            continue; /* of the scale of colours */
-        boxes++;
-        for (const char *text = svg; (text = strstr(text, "<g transform=\"translate(")); text++) {
-            assert_int_equal(sscanf(text, "<g transform=\"translate(%lf,%lf)", &x, &y), 2);
-            inside += x > box[0] && x < box[2] && y > box[1] && y < box[3];
+    struct json *drawn = json_read(r.out_text);
+    assert_non_null(drawn);
+    int row = 0, holes = 0;
+    for (const struct json *y = json_get(drawn, "cells")->first; y; y = y->next, row++) {
+        const struct json *op = json_get(drawn, "columns")->first;
+        for (const struct json *x = y->first; x; x = x->next, op = op->next) {
+            int hole = row == 0 && !strcmp(op->string, "gemm_rs");
+            assert_int_equal(x->type, hole ? JSON_NULL : JSON_NUMBER);
+            holes += hole;
         }
-        assert_int_equal(inside, 1);
     }
-    assert_int_equal(boxes, 5);
+    assert_int_equal(holes, 1);
+    assert_int_equal(row, 2);
+    json_free(drawn);
 }
 
 static void what_cannot_be_drawn_is_one_sentence(void **state)
@@ -521,6 +531,7 @@ int main(void)
         cmocka_unit_test(what_the_simulator_ignores_is_told),
         cmocka_unit_test(what_got_slower_is_status_1),
         cmocka_unit_test(pictures_are_drawn),
+        cmocka_unit_test(pictures_show_the_tables_numbers),
         cmocka_unit_test(a_heat_map_may_have_holes),
         cmocka_unit_test(what_cannot_be_drawn_is_one_sentence),
         cmocka_unit_test(tables_for_programs_have_a_row_a_point),

@@ -24,7 +24,7 @@ static void run(const char *line)
     command_finish(&r, 120);
 }
 
-/* In a shell, where $M is mkernel and a gnuplot of the test's own is the first. */
+/* In a shell, where $M is mkernel and a python3 of the test's own is the first. */
 static void in_shell(const char *script)
 {
     char mkernel[1024], line[4096];
@@ -112,13 +112,13 @@ static void test_signal(void **state)
     end_while_writing(at("trace export %s/big.db --out %s/old"), SIGTERM);
 }
 
-/* Its gnuplot draws for ever; it ends with it. */
+/* Its python3 draws for ever; it ends with it. */
 static void test_signal_while_drawing(void **state)
 {
     int status = 0;
     pid_t drawing[4];
     put("%s/old", "what was there");
-    put("%s/bin/gnuplot", "#!/bin/sh\necho drawing\nexec sleep 1000\n");
+    put("%s/bin/python3", "#!/bin/sh\necho drawing\nexec sleep 1000\n");
     in_shell("ln -sf old old.png; exec $M trace plot small.db --out old.png");
     for (int i = 0; i < 6000; i++) {
         if (files_with(".partial", 0) && command_children(r.pid, drawing, 4) == 1)
@@ -160,8 +160,7 @@ static void expect_failed(const char *script, const char *says)
 /* Half of it finds room. (dash counts blocks of 512 bytes, bash of 1024.) */
 static void test_limit(void **state)
 {
-    put("%s/bin/gnuplot",
-        "#!/bin/sh\nhead -c 20000000 /dev/zero\nprintf '\\0\\0\\0\\0IEND\\256\\102\\140\\202'\n");
+    put("%s/bin/python3", "#!/bin/sh\nhead -c 20000000 /dev/zero\n");
     expect_failed("ulimit -f 64; exec $M trace export small.db --out old", "File too large");
     expect_failed("ln -sf old old.png; ulimit -f 16000; exec $M trace plot small.db --out old.png",
                   "File too large");
@@ -170,8 +169,7 @@ static void test_limit(void **state)
 /* A disk of 64 KiB, where this user may make one. */
 static void test_full_disk(void **state)
 {
-    put("%s/bin/gnuplot",
-        "#!/bin/sh\nhead -c 20000000 /dev/zero\nprintf '\\0\\0\\0\\0IEND\\256\\102\\140\\202'\n");
+    put("%s/bin/python3", "#!/bin/sh\nhead -c 20000000 /dev/zero\n");
     in_shell("mkdir disk && unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk'");
     command_finish(&r, 60);
     if (r.status) {
@@ -192,19 +190,20 @@ static void test_full_disk(void **state)
                   "No space left on device");
 }
 
-/* A gnuplot that fails, or does not and yet draws half a picture. */
+/* A python3 that fails has drawn nothing, whatever it has written. */
 static void test_half_a_picture(void **state)
 {
-    put("%s/bin/gnuplot", "#!/bin/sh\nprintf '\\211PNG\\r\\n\\032\\n and no more'\n");
-    expect_failed("ln -sf old old.png; exec $M trace plot small.db --out old.png",
-                  "gnuplot could not draw 'old.png'");
-    put("%s/bin/gnuplot", "#!/bin/sh\nprintf '<?xml version=\"1.0\"?>\\n<svg>\\n'\n");
+    put("%s/bin/python3", "#!/bin/sh\nprintf '<svg></svg>\\n'\necho no font >&2\nexit 1\n");
     expect_failed("ln -sf old old.svg; exec $M trace plot small.db --out old.svg",
-                  "gnuplot could not draw 'old.svg'");
-    put("%s/bin/gnuplot", "#!/bin/sh\nprintf '<svg></svg>\\n'\nexit 1\n");
+                  "python3 could not draw 'old.svg': no font");
+    put("%s/bin/python3", "#!/bin/sh\necho matplotlib is not installed >&2\nexit 3\n");
     expect_failed("ln -sf old old.svg; exec $M trace plot small.db --out old.svg",
-                  "gnuplot could not draw 'old.svg'");
-    put("%s/bin/gnuplot", "#!/bin/sh\nprintf '<svg></svg>\\n'\n");
+                  "matplotlib is not installed");
+    expect_failed("rm bin/python3; ln -sf old old.svg; PATH=$PWD/bin; exec $M trace plot small.db "
+                  "--out old.svg",
+                  "python3 is not installed (packages python3 and python3-matplotlib)");
+    put("%s/bin/python3", "#!/bin/sh\nprintf '<svg></svg>\\n'\n");
+    assert_int_equal(chmod(at("%s/bin/python3"), 0700), 0);
     in_shell("ln -sf old old.svg; exec $M trace plot small.db --out old.svg");
     command_finish(&r, 60);
     assert_int_equal(r.status, 0);
@@ -264,8 +263,8 @@ static int set_up(void **state)
 {
     if (folder_make(state) || mkdir(at("%s/bin"), 0700))
         return -1;
-    put("%s/bin/gnuplot", "#!/bin/sh\n");
-    if (chmod(at("%s/bin/gnuplot"), 0700))
+    put("%s/bin/python3", "#!/bin/sh\n");
+    if (chmod(at("%s/bin/python3"), 0700))
         return -1;
     run(at("sim ag_gemm --shape 512,512,512 --launches 4 --trace %s/small.db"));
     if (!r.status)

@@ -1,128 +1,120 @@
 /* The timeline that `trace plot` draws: time from zero, launches marked, what lies between them
- * cut, a row for each NIC's direction, and every box inside its row and inside the launches. */
+ * cut, a row for each NIC's direction, and every share inside its row. */
 #include "tests/helpers/command.h"
-
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <math.h>
+#include <sqlite3.h>
 
-#include "experiments/trace/trace_cli.h"
 #include "tests/helpers/folder.h"
 #include "tests/helpers/tui_trace.h"
 
-static char path[96];
+enum { ROWS = 4 * (3 + 2) }; /* of a rank: three roles, NIC out and in */
 
-static char *script_of_part(const char *file, const struct trace_plot_part *part)
+static char path[96];
+static sqlite3 *memory;
+
+/* What is drawn of a trace with these options, as JSON. */
+static char *drawn(const char *file, const char *options)
 {
-    char *text = NULL, error[512] = "";
-    size_t size = 0;
-    sqlite3 *db;
-    FILE *out = open_memstream(&text, &size);
-    assert_int_equal(trace_open(&db, file, error, sizeof error), 0);
-    assert_int_equal(
-        trace_plot_script(db, TRACE_PLOT_TIMELINE, part, "x.png", out, error, sizeof error), 0);
-    sqlite3_close(db);
-    assert_int_equal(fclose(out), 0);
+    static char text[1 << 20];
+    char mkernel[1024], line[2048];
+    command_path(mkernel, sizeof mkernel);
+    snprintf(line, sizeof line, "%s trace plot %s --data %s", mkernel, file, options);
+    FILE *out = popen(line, "r");
+    assert_non_null(out);
+    text[fread(text, 1, sizeof text - 1, out)] = '\0';
+    if (pclose(out))
+        fail_msg("%s fails", line);
     return text;
 }
 
-static char *script_of(const char *file, uint64_t launch)
+/* The number that an expression of SQL says of it, which is ?1. */
+static double says(const char *text, const char *sql)
 {
-    return script_of_part(file, &(struct trace_plot_part){launch, -1, -1, 0, UINT64_MAX});
+    sqlite3_stmt *q;
+    assert_int_equal(sqlite3_prepare_v2(memory, sql, -1, &q, NULL), SQLITE_OK);
+    sqlite3_bind_text(q, 1, text, -1, SQLITE_STATIC);
+    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+    double number = sqlite3_column_double(q, 0);
+    sqlite3_finalize(q);
+    return number;
 }
 
-static int times(const char *text, const char *what)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, what)); at++)
-        n++;
-    return n;
-}
-
-/* The axis' end; it begins at 0. */
 static double length_of(const char *text)
 {
-    double end = 0;
-    const char *range = strstr(text, "set xrange [0:");
-    assert_non_null(range);
-    assert_int_equal(sscanf(range, "set xrange [0:%lf]", &end), 1);
-    return end;
+    return says(text, "SELECT json_extract(?1, '$.length')");
 }
 
-/* Checks every box, and adds up area by state in us and rows. */
-static void check_boxes(const char *text, int rows, double area[16])
+/* So many rows, none of them empty, and no column of a row higher than the row. */
+static void check_rows(const char *text, int rows)
 {
-    double length = length_of(text), filled[64] = {0};
-    const char *at = strstr(text, "$data << END\n");
-    assert_non_null(at);
-    memset(area, 0, 16 * sizeof *area);
-    for (at = strchr(at, '\n') + 1; strncmp(at, "END", 3); at = strchr(at, '\n') + 1) {
-        int state;
-        double begin, end, bottom, top;
-        assert_int_equal(sscanf(at, "%d %lf %lf %lf %lf", &state, &begin, &end, &bottom, &top), 5);
-        int row = (int)bottom;
-        assert_true(state > 0 && state < 16 && begin >= 0 && end > begin && end < length * 1.01);
-        if (!(row < rows && bottom <= row + 0.951 && top >= row + 0.049 && top < bottom))
-            fail_msg("a box from %g to %g lies in no row", bottom, top);
-        area[state] += (end - begin) / 1.3 * (bottom - top) / 0.9;
-        filled[row]++;
-    }
-    for (int i = 0; i < rows; i++)
-        if (!filled[i])
-            fail_msg("row %d is empty", i);
+    static const char columns[] =
+        "SELECT %s FROM (SELECT sum(c.value) AS height, r.key AS row FROM json_each(?1, '$.rows') "
+        "r, json_each(r.value, '$.shares') s, json_each(s.value) c GROUP BY r.key, c.key)";
+    char sql[512];
+    assert_true(says(text, "SELECT json_array_length(?1, '$.rows')") == rows);
+    snprintf(sql, sizeof sql, columns, "max(height)");
+    assert_true(says(text, sql) <= 1.0001);
+    snprintf(sql, sizeof sql, columns, "count(DISTINCT row) FILTER (WHERE height > 0)");
+    assert_true(says(text, sql) == rows);
 }
 
-enum { ROWS = 4 * (3 + 2) }; /* of a rank: three roles, NIC out and in */
+/* Of a state, in us and rows. */
+static double area(const char *text, const char *state)
+{
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "SELECT sum(c.value) FROM json_each(?1, '$.rows') r, json_each(r.value, "
+             "'$.shares.\"%s\"') c",
+             state);
+    return says(text, sql) * length_of(text) / 600;
+}
 
 /* Two launches of 60 us, 60 us apart. */
 static void test_two_launches(void **state)
 {
-    char *text = script_of(path, 0), *two = script_of(path, 2);
-    double area[16];
-    assert_int_equal(times(text, "set label 'launch 1'") + times(text, "set label 'launch 2'"), 2);
-    assert_int_equal(times(text, " nohead "), 2);
-    assert_int_equal(times(text, "set object rectangle"), 1);
-    assert_int_equal(times(text, "'rank 2 NIC out'") + times(text, "'rank 3 NIC in'"), 2);
-    assert_non_null(strstr(text, "time, us in launches"));
+    char *text = drawn(path, "");
+    assert_non_null(strstr(text, "\"launch 1\""));
+    assert_non_null(strstr(text, "\"launch 2\""));
+    assert_true(says(text, "SELECT json_array_length(?1, '$.marks')") == 2);
+    assert_true(says(text, "SELECT json_array_length(?1, '$.cuts')") == 1);
+    assert_non_null(strstr(text, "\"rank 2 NIC out\""));
+    assert_non_null(strstr(text, "\"rank 3 NIC in\""));
+    assert_non_null(strstr(text, "\"unit\": \"us\""));
     assert_true(fabs(length_of(text) - (59.85 + 60.55) * 1.01) < 0.1);
-    check_boxes(text, ROWS, area);
+    check_rows(text, ROWS);
     /* In a launch each of a rank's three computing CTAs has 8 tiles of 7.15 us in the mean, and is
      * a third of a row. */
-    assert_true(fabs(area[TRACE_TILE] - 4 * 2 * 8 * 7.15) < 0.02 * 4 * 2 * 8 * 7.15);
-    assert_true(area[TRACE_STATES] > 10 && area[TRACE_STATES] < 8 * 120);
-    assert_int_equal(times(two, "set label 'launch 1'"), 0);
-    assert_int_equal(times(two, "set label 'launch 2' at first 0.0"), 1);
-    assert_int_equal(times(two, "set object rectangle"), 0);
-    assert_true(fabs(length_of(two) - 60.55) < 0.1);
-    check_boxes(two, ROWS, area);
-    assert_true(fabs(area[TRACE_TILE] - 4 * 8 * 7.15) < 0.02 * 4 * 8 * 7.15);
-    free(text);
-    free(two);
+    assert_true(fabs(area(text, "tile") - 4 * 2 * 8 * 7.15) < 0.02 * 4 * 2 * 8 * 7.15);
+    double nic = area(text, "NIC: bytes under way");
+    assert_true(nic > 10 && nic < 8 * 120);
+    text = drawn(path, "--launch 2");
+    assert_null(strstr(text, "\"launch 1\""));
+    assert_non_null(strstr(text, "[0.0, \"launch 2\"]"));
+    assert_true(says(text, "SELECT json_array_length(?1, '$.cuts')") == 0);
+    assert_true(fabs(length_of(text) - 60.55) < 0.1);
+    check_rows(text, ROWS);
+    assert_true(fabs(area(text, "tile") - 4 * 8 * 7.15) < 0.02 * 4 * 8 * 7.15);
 }
 
 /* Of a rank, a role, a time: the rows are those, and the axis is that time's part of launches. */
 static void test_parts(void **state)
 {
-    double area[16];
-    char *rank = script_of_part(path, &(struct trace_plot_part){2, 3, -1, 0, UINT64_MAX}),
-         *role = script_of_part(path, &(struct trace_plot_part){2, -1, MK_COMPUTE, 0, UINT64_MAX}),
-         *half = script_of_part(path, &(struct trace_plot_part){0, -1, MK_COMPUTE, 30000, 130000});
-    check_boxes(rank, 3 + 2, area);
-    assert_true(times(rank, "'rank 3 ") == 5 && !times(rank, "'rank 2 "));
-    check_boxes(role, 4, area);
-    assert_true(fabs(area[TRACE_TILE] - 4 * 8 * 7.15) < 0.02 * 4 * 8 * 7.15);
-    assert_int_equal(times(role, "NIC "), 0);
-    check_boxes(half, 4, area);
+    char *text = drawn(path, "--launch 2 --rank 3");
+    check_rows(text, 3 + 2);
+    assert_non_null(strstr(text, "\"rank 3 "));
+    assert_null(strstr(text, "\"rank 2 "));
+    text = drawn(path, "--launch 2 --role compute");
+    check_rows(text, 4);
+    assert_true(fabs(area(text, "tile") - 4 * 8 * 7.15) < 0.02 * 4 * 8 * 7.15);
+    assert_null(strstr(text, "NIC "));
+    text = drawn(path, "--role compute --from 30us --to 130us");
+    check_rows(text, 4);
     /* the first launch from 30 us to its end at 59.85, the second from 119.85 to 130 */
-    if (fabs(length_of(half) - (29.85 + 10.15) * 1.01) > 0.3)
-        fail_msg("an axis of %g us", length_of(half));
-    assert_int_equal(times(half, "set label 'launch 1'"), 0);
-    assert_int_equal(times(half, "set label 'launch 2'"), 1);
-    free(rank);
-    free(role);
-    free(half);
+    if (fabs(length_of(text) - (29.85 + 10.15) * 1.01) > 0.3)
+        fail_msg("an axis of %g us", length_of(text));
+    assert_null(strstr(text, "\"launch 1\""));
+    assert_non_null(strstr(text, "\"launch 2\""));
 }
 
 /* Where a CTA has several copies under way and waits, its row is full, not higher than a row. */
@@ -130,19 +122,16 @@ static void test_simulation(void **state)
 {
     static struct command_run r;
     char line[256], file[128];
-    double area[16];
     snprintf(file, sizeof file, "%s/sim.db", folder);
     snprintf(line, sizeof line, "sim ag_gemm --nodes 2 --gpus 2 --launches 2 --trace %s", file);
     command_start(&r, line, NULL);
     assert_int_equal(command_finish(&r, 60), 0);
-    char *text = script_of(file, 0);
-    check_boxes(text, ROWS, area);
-    free(text);
+    check_rows(drawn(file, ""), ROWS);
 }
 
 static int set_up(void **state)
 {
-    if (folder_make(state))
+    if (folder_make(state) || sqlite3_open(":memory:", &memory))
         return -1;
     snprintf(path, sizeof path, "%s/t.db", folder);
     return tui_trace_write(path, 0, 1);
@@ -153,5 +142,9 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_launches),
                                        cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_simulation)};
+    if (!command_draws()) {
+        print_message("skipped: python3-matplotlib is not installed\n");
+        return 0;
+    }
     return cmocka_run_group_tests(tests, set_up, folder_remove);
 }

@@ -184,9 +184,8 @@ static void test_scribbled(void **state)
         trace_report_summary(db, out, error, sizeof error);
         trace_report_diff(db, db, out, error, sizeof error);
         trace_export_chrome(db, &everything, out);
-        trace_plot_script(db, TRACE_PLOT_TIMELINE,
-                          &(struct trace_plot_part){0, -1, -1, 0, UINT64_MAX}, "x.png", out, error,
-                          sizeof error);
+        trace_plot_write(out, db, TRACE_PLOT_TIMELINE,
+                         &(struct trace_plot_part){0, -1, -1, 0, UINT64_MAX}, error, sizeof error);
         sqlite3_close(db);
     }
     assert_true(opened > 0);

@@ -4,6 +4,7 @@
 #include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/baselines/script.h"
+#include "experiments/common/process.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -36,7 +37,7 @@ int baseline_cudnn_open(struct baseline_cudnn **out, int gpu, char *error, size_
     result = script_find(script, sizeof script, "torch_attention.py");
     if (result)
         return mk_fail(result, error, size, "%s is not there", script);
-    b->said = script_said_open();
+    b->said = process_said_open();
     if (b->said < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return mk_fail(-EIO, error, size, "no way to speak with python3: %s", strerror(errno));
     snprintf(number, sizeof number, "%d", gpu);
@@ -71,7 +72,7 @@ int baseline_cudnn_version(struct baseline_cudnn *b, char *error, size_t size)
     size_t room = 0;
     int there = b->answers && cudnn_read(b, &line, &room, 60) != NULL;
     if (!there)
-        script_said(b->said, error, size);
+        process_said(b->said, error, size);
     return there ? 0 : -EIO;
 }
 
@@ -92,7 +93,7 @@ int baseline_cudnn_attention(struct baseline_cudnn *b, const struct baseline_att
                 break;
         }
     if (count < launches)
-        script_said(b->said, error, size);
+        process_said(b->said, error, size);
     return count < launches ? -EIO : 0;
 }
 

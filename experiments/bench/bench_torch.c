@@ -147,7 +147,7 @@ static int bench_torch_run(uint32_t world, char *const *words, const char *file,
     if (ended->status == 127)
         return mk_fail(-EIO, error, size, "there is no python3");
     if (ended->status)
-        script_said(said, error, size);
+        process_said(said, error, size);
     return ended->status ? -EIO : 0;
 }
 
@@ -185,7 +185,7 @@ int bench_torch(const struct run_job *job, const char *out, char *error, size_t 
             mk_append(list[i], sizeof list[i], "%s%lu", d ? "," : "", job->shapes[i][d]);
         argv[argc++] = list[i];
     }
-    int said = script_said_open();
+    int said = process_said_open();
     int rc = bench_torch_run(job->identity.world, (char *const *)argv, out, said, error, size);
     if (said >= 0)
         close(said);

@@ -30,9 +30,9 @@ static int json_write_character_bytes(const unsigned char *c)
     return more + 1;
 }
 
-void json_text(FILE *f, const char *name, const char *text)
+void json_string(FILE *f, const char *text)
 {
-    fprintf(f, "  \"%s\": \"", name);
+    fputc('"', f);
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
         int bytes = json_write_character_bytes(c);
         if (*c == '"' || *c == '\\')
@@ -45,7 +45,16 @@ void json_text(FILE *f, const char *name, const char *text)
             fputc('?', f);
         c += bytes ? bytes : 1;
     }
-    fprintf(f, "\",\n");
+    fputc('"', f);
+}
+
+void json_text(FILE *f, const char *name, const char *text)
+{
+    fputs("  ", f);
+    json_string(f, name);
+    fputs(": ", f);
+    json_string(f, text);
+    fputs(",\n", f);
 }
 
 static void json_write_numbers(FILE *f, const char *name, const uint64_t *values, int count)

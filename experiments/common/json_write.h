@@ -9,7 +9,10 @@
 /* Nine digits; null where the value is not finite, since JSON has no infinity. */
 void json_number(FILE *f, const char *name, double value);
 
-/* Escaped. Bytes that are no UTF-8 (a file's name may be anything) become '?'. */
+/* A text in quotes, escaped. Bytes that are no UTF-8 (a file's name may be anything) become '?'. */
+void json_string(FILE *f, const char *text);
+
+/* Both escaped. */
 void json_text(FILE *f, const char *name, const char *text);
 
 /* Whether its sums are deterministic: "false", "true" or "everywhere", for tables, too. */

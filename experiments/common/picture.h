@@ -1,21 +1,21 @@
-/* Pictures of results: one style for all of them, drawn by gnuplot. */
+/* Pictures: Python draws them with matplotlib, which has to be installed. */
 #pragma once
 
 #include <stddef.h>
 #include <stdio.h>
 
-/* Colours that colour-blind people can tell apart (Okabe and Ito, Color Universal Design, 2008), in
- * the order in which a picture uses them. */
-#define PICTURE_COLOURS 7
-extern const char *const picture_colours[PICTURE_COLOURS];
+struct picture {
+    const char *script; /* Python that stands behind experiments/common/picture.py */
+    /* Writes what is asked for, with its numbers, as JSON. 0, or -errno with a sentence. */
+    int (*write)(FILE *out, void *context, char *error, size_t size);
+    void *context;
+};
 
-/* Terminal, size and title; `named`: the script says where its picture goes, too (it is for people
- * to keep). */
-void picture_head(FILE *out, const char *path, int named, const char *title, int width, int height);
+/* 0, or -EINVAL with a sentence: `path`, which `option` has given, ends in neither .png nor .svg.
+ */
+int picture_check_path(const char *option, const char *path, char *error, size_t size);
 
-/* Draws what `script` writes into `path`, which appears whole or not at all. `script` returns 0, or
- * -errno having said why in `error`. 0, or -errno with a sentence: -ENOENT where gnuplot is not
- * installed. */
-int picture_draw(const char *path,
-                 int (*script)(FILE *out, void *context, char *error, size_t size), void *context,
-                 char *error, size_t size);
+/* Draws into `path`, which appears whole or not at all; NULL: prints what it would draw, as JSON.
+ * 0, or -errno with a sentence: also what `write` returns; -EINVAL: that cannot be drawn; -EIO: no
+ * matplotlib, or it failed. */
+int picture_draw(const struct picture *p, const char *path, char *error, size_t size);

@@ -38,3 +38,10 @@ struct process_ended {
  * end; -1: none. */
 void process_wait(struct process_ended *out, const pid_t *pids, uint32_t count, uint64_t limit_ns,
                   int err);
+
+/* A file without a name for a script's standard error; the caller closes it. -1: none. */
+int process_said_open(void);
+
+/* The line of it that says what went wrong, for a sentence: the last that names an error, else the
+ * last of all; "it said nothing" where there is none. */
+void process_said(int said, char *line, size_t size);

@@ -3,17 +3,16 @@
 #include "core/scoped.h"
 #include "core/sentence.h"
 #include "core/words.h"
-#include "experiments/common/gnuplot.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/nearest.h"
+#include "experiments/common/json_write.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/picture.h"
 #include "experiments/common/trace_output.h"
 #include "experiments/results/results_diff.h"
 #include "experiments/results/results_merge.h"
-#include "experiments/results/results_plot.h"
 #include "experiments/results/results_table.h"
 
 #include <errno.h>
@@ -23,7 +22,7 @@
 
 struct arguments {
     const char *only, *csv, *json, *expect, *x, *y, *roofs;
-    int ranks, script, mix;
+    int ranks, data, mix;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
@@ -54,7 +53,7 @@ static const struct option_spec specs[] = {
      "roofline: what a rank computes, and moves over NVLink and over the network, at most. "
      "Default: as a simulated point or the GPUs say",
      .max = 80, ONLY(PLOT)},
-    {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of drawing",
+    {"data", OPTION_FLAG, AT(data), NULL, "print what would be drawn, as JSON, instead of drawing",
      ONLY(PLOT)},
 };
 
@@ -232,6 +231,22 @@ static int results_diff(const char *path, const struct options_found *found,
 
 /* ---- plot ---- */
 
+static const char *const plot_kinds[] = {"time", "speed",     "efficiency", "stack",
+                                         "heat", "simulated", "roofline"};
+enum { PLOT_KINDS = sizeof plot_kinds / sizeof *plot_kinds };
+
+struct plot {
+    const struct results *results;
+    const char *kind, *x, *y; /* x, y: names of settings; NULL: choose */
+    double roofs[3];          /* flop/s, NVLink and network bytes/s of a rank; 0: not given */
+    int roofs_of_gpus;        /* 1: they come from the results' GPUs, not from the user */
+};
+
+extern const char results_plot[];
+__asm__(".section .rodata\n.global results_plot\nresults_plot:\n"
+        ".incbin \"experiments/results/results_plot.py\"\n.byte 0\n"
+        ".size results_plot, . - results_plot\n.type results_plot, @object\n.previous\n");
+
 /* What the results say of a rank: a simulated cluster, else GPUs. */
 static void results_find_roofs(const char *path, double roofs[3])
 {
@@ -249,7 +264,7 @@ static void results_find_roofs(const char *path, double roofs[3])
         "");
     if (query_row(q, "ddd", &roofs[0], &roofs[1], &roofs[2]))
         for (int i = 0; i < 3; i++)
-            roofs[i] = isnan(roofs[i]) ? 0 : roofs[i];
+            roofs[i] = isfinite(roofs[i]) ? roofs[i] : 0;
     sqlite3_finalize(q);
     sqlite3_close(db);
 }
@@ -267,14 +282,29 @@ static int results_read_roofs(const char *text, double roofs[3], char *error, si
     return 0;
 }
 
-static int results_plot(const char *path, const struct options_found *found,
+static int results_write_plot(FILE *out, void *plot, char *error, size_t size)
+{
+    const struct plot *p = plot;
+    (void)error, (void)size;
+    fprintf(out, "{\n");
+    json_text(out, "kind", p->kind);
+    json_text(out, "x", p->x ? p->x : "");
+    json_text(out, "y", p->y ? p->y : "");
+    fprintf(out, "  \"roofs\": [%.9g, %.9g, %.9g],\n  \"roofs_of_gpus\": %d,\n", p->roofs[0],
+            p->roofs[1], p->roofs[2], p->roofs_of_gpus);
+    results_table_members(out, p->results);
+    fprintf(out, "\n}\n");
+    return 0;
+}
+
+static int results_draw(const char *path, const struct options_found *found,
                         const struct arguments *a)
 {
     struct results r;
-    struct plot p = {.results = &r, .x = a->x, .y = a->y};
+    struct plot p = {.results = &r, .x = a->x, .y = a->y, .roofs_of_gpus = !a->roofs};
+    const struct picture picture = {results_plot, results_write_plot, &p};
     char error[1024];
-    int wanted = a->script ? 3 : 4;
-    if (found->word_count < wanted)
+    if (found->word_count < (a->data ? 3 : 4))
         return results_usage("plot takes a KIND and the PICTURE to draw");
     int kind = mk_word(found->words[2], plot_kinds, PLOT_KINDS);
     if (kind < 0) {
@@ -282,23 +312,20 @@ static int results_plot(const char *path, const struct options_found *found,
         return results_usage("there is no plot %s%s", found->words[2],
                              nearest_hint(near, found->words[2], "", plot_kinds, PLOT_KINDS));
     }
-    p.kind = (enum plot_kind)kind;
-    p.path = found->word_count > 3 ? found->words[3] : "plot.png";
-    p.named = a->script;
+    p.kind = plot_kinds[kind];
+    const char *drawn = a->data ? NULL : found->words[3];
     if ((a->roofs && results_read_roofs(a->roofs, p.roofs, error, sizeof error)) ||
-        (!a->script && (gnuplot_check_path("PICTURE", p.path, error, sizeof error) ||
-                        trace_output_check(p.path, error, sizeof error))) ||
+        (drawn && (picture_check_path("PICTURE", drawn, error, sizeof error) ||
+                   trace_output_check(drawn, error, sizeof error))) ||
         results_load(&r, path, a->only, error, sizeof error))
         return results_usage("%s", error);
-    p.roofs_of_gpus = !a->roofs;
     if (!a->roofs)
         results_find_roofs(path, p.roofs);
-    int rc = a->script ? plot_script(stdout, &p, error, sizeof error)
-                       : picture_draw(p.path, plot_script, &p, error, sizeof error);
+    int rc = picture_draw(&picture, drawn, error, sizeof error);
     results_free(&r);
     if (!rc)
         return STATUS_DONE;
-    return rc == -EINVAL || rc == -ENODATA ? results_usage("%s", error) : results_fail("%s", error);
+    return rc == -EINVAL ? results_usage("%s", error) : results_fail("%s", error);
 }
 
 /* ---- export ---- */
@@ -383,7 +410,7 @@ int command_results(int argc, char **argv)
         return results_usage("%s", error);
     return at == TABLE   ? results_table(found.words[0], &a)
            : at == DIFF  ? results_diff(found.words[0], &found, &a)
-           : at == PLOT  ? results_plot(found.words[0], &found, &a)
+           : at == PLOT  ? results_draw(found.words[0], &found, &a)
            : at == MERGE ? results_merge_all(found.words[0], &found, &a)
                          : results_export(found.words[0], &a);
 }

@@ -42,6 +42,18 @@ int result_same(const struct result_point *a, const struct result_point *b,
     return !results_diff_apart(a, b, without, count, &which);
 }
 
+const struct result_point *result_simulation(const struct results *r, const struct result_point *of)
+{
+    static const char *const exec[] = {"exec"};
+    for (uint32_t i = 0; i < r->count && strcmp(result_value(of, "exec"), "sim"); i++) {
+        const struct result_point *twin = &r->points[i];
+        if (!strcmp(result_value(twin, "exec"), "sim") && twin->good &&
+            result_same(of, twin, exec, 1))
+            return twin;
+    }
+    return NULL;
+}
+
 int result_pair_up(struct result_pair **out, const struct results *a, const struct results *b,
                    const char *const *without, uint32_t count, int together)
 {

@@ -18,6 +18,11 @@ struct result_pair {
 int result_same(const struct result_point *a, const struct result_point *b,
                 const char *const *without, uint32_t count);
 
+/* The simulation of a measured point: the point with a time that is the same but for the executor.
+ * NULL: there is none. */
+const struct result_point *result_simulation(const struct results *r,
+                                             const struct result_point *of);
+
 /* Pairs of a's points with b's; `without` (of `count` names) are the settings that may differ. The
  * caller frees *out. `error`: as stat_compare, of all pairs together with `together`, else of each.
  * 0 or -ENOMEM. */

@@ -356,27 +356,29 @@ static int results_points_vary(struct results *r)
     return 0;
 }
 
-int result_is_shape(const char *name)
+static int results_points_is_shape(const char *name)
 {
     return !strcmp(name, "shape") || !strcmp(name, "moe") || !strcmp(name, "attention");
 }
 
-const char *result_label(const struct results *r, const struct result_point *point,
-                         const char *without, char text[RESULT_LABEL])
+int result_word(const struct results *r, const struct result_point *point, uint32_t varied,
+                char text[RESULT_LABEL])
 {
-    text[0] = '\0';
-    for (uint32_t i = 0; i < r->varied_count; i++) {
-        const char *name = r->varied[i], *value = result_value(point, name);
-        int plain = !strcmp(name, "op") || !strcmp(name, "exec") || result_is_shape(name);
-        if ((without && !strcmp(name, without)) ||
-            (result_is_shape(name) && !strcmp(value, "default")))
-            continue;
-        mk_append(text, RESULT_LABEL, "%s%s%s%s", *text ? " " : "", plain ? "" : name,
-                  plain ? "" : "=", value);
-    }
-    if (!*text)
-        snprintf(text, RESULT_LABEL, "%s", result_value(point, "op"));
-    return text;
+    const char *name = r->varied[varied], *value = result_value(point, name);
+    int shape = results_points_is_shape(name);
+    int plain = shape || !strcmp(name, "op") || !strcmp(name, "exec");
+    snprintf(text, RESULT_LABEL, "%s%s%s", plain ? "" : name, plain ? "" : "=", value);
+    return !shape || strcmp(value, "default");
+}
+
+/* A point's settings that vary; its operator where none does. */
+static char *results_points_label(const struct results *r, const struct result_point *point)
+{
+    char text[RESULT_LABEL] = "", word[RESULT_LABEL];
+    for (uint32_t i = 0; i < r->varied_count; i++)
+        if (result_word(r, point, i, word))
+            mk_append(text, sizeof text, "%s%s", *text ? " " : "", word);
+    return strdup(*text ? text : result_value(point, "op"));
 }
 
 static void results_points_head(sqlite3 *db, struct results *r)
@@ -433,8 +435,7 @@ int results_load(struct results *r, const char *path, const char *only, char *er
     sqlite3_finalize(q);
     rc = rc ? rc : results_points_vary(r);
     for (uint32_t i = 0; i < r->count && !rc; i++) {
-        char text[RESULT_LABEL];
-        r->points[i].label = strdup(result_label(r, &r->points[i], NULL, text));
+        r->points[i].label = results_points_label(r, &r->points[i]);
         rc = r->points[i].label ? 0 : -ENOMEM;
     }
     rc = rc ? rc : bound_spent() ? -EBADMSG : 0;

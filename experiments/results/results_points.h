@@ -65,13 +65,11 @@ struct results {
 int results_load(struct results *r, const char *path, const char *only, char *error, size_t size);
 void results_free(struct results *r);
 
-/* A point's settings that vary, but for `without` (NULL: none); its operator where none is left. */
+/* What a label says of a setting that varies: "roles=a", or its value alone. 0: nothing, where it
+ * is a shape that the point does not have. */
 #define RESULT_LABEL 2048
-const char *result_label(const struct results *r, const struct result_point *p, const char *without,
-                         char text[RESULT_LABEL]);
-
-/* Whether it is the setting that is a shape; an operator takes one of them. */
-int result_is_shape(const char *name);
+int result_word(const struct results *r, const struct result_point *p, uint32_t varied,
+                char text[RESULT_LABEL]);
 
 /* "default" where a point has no such setting. */
 const char *result_value(const struct result_point *p, const char *name);

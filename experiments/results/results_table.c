@@ -278,10 +278,36 @@ static void results_table_json_job(FILE *f, const struct result_job *j)
     fprintf(f, "]\n}");
 }
 
-static void results_table_json_point(FILE *f, const struct result_point *p)
+/* What labels are made of, and what others have published. */
+static void results_table_json_named(FILE *f, const struct results *r, const struct result_point *p)
 {
+    char word[RESULT_LABEL];
+    const char *between = "";
+    fprintf(f, "  \"varied\": {");
+    for (uint32_t i = 0; i < r->varied_count; i++) {
+        if (!result_word(r, p, i, word))
+            continue;
+        fputs(between, f);
+        json_string(f, r->varied[i]);
+        fputs(": ", f);
+        json_string(f, word);
+        between = ", ";
+    }
+    fprintf(f, "},\n  \"published\": [");
+    for (uint32_t i = 0; i < p->published_count; i++) {
+        fprintf(f, i ? ",\n{" : "\n{");
+        json_text(f, "who", p->published[i].who);
+        fprintf(f, "  \"flop_per_s\": %.9g}", p->published[i].flops);
+    }
+    fprintf(f, "],\n");
+}
+
+static void results_table_json_point(FILE *f, const struct results *r, const struct result_point *p)
+{
+    const struct result_point *simulation = result_simulation(r, p);
     fprintf(f, "{\n");
     json_text(f, "key", p->key);
+    results_table_json_named(f, r, p);
     fprintf(f, "  \"settings\": {\n");
     for (uint32_t i = 0; i < p->setting_count; i++)
         json_text(f, p->settings[i].name, p->settings[i].value);
@@ -298,12 +324,29 @@ static void results_table_json_point(FILE *f, const struct result_point *p)
     json_number(f, "busbw_gb_s", result_busbw(p));
     json_number(f, "gflops_per_rank", result_flops(p) / 1e9);
     json_number(f, "efficiency", result_efficiency(p));
+    json_number(f, "flop", p->figures.flop);
+    json_number(f, "nvlink_bytes", p->figures.nvlink_bytes);
+    json_number(f, "network_bytes", p->figures.network_bytes);
+    json_number(f, "simulated_ms", simulation ? simulation->ms.median : NAN);
     fprintf(f, "  \"jobs\": [");
     for (uint32_t i = 0; i < p->job_count; i++) {
         fprintf(f, i ? ",\n" : "\n");
         results_table_json_job(f, &p->jobs[i]);
     }
     fprintf(f, "]\n}");
+}
+
+void results_table_members(FILE *f, const struct results *r)
+{
+    json_text(f, "title", r->title);
+    json_text(f, "question", r->question);
+    json_text(f, "machine", r->machine);
+    fprintf(f, "  \"points\": [");
+    for (uint32_t i = 0; i < r->count; i++) {
+        fprintf(f, i ? ",\n" : "\n");
+        results_table_json_point(f, r, &r->points[i]);
+    }
+    fprintf(f, "]");
 }
 
 int results_table_json(const struct results *r, const char *path)
@@ -313,14 +356,7 @@ int results_table_json(const struct results *r, const char *path)
     if (rc)
         return rc;
     fprintf(f.out, "{\n");
-    json_text(f.out, "title", r->title);
-    json_text(f.out, "question", r->question);
-    json_text(f.out, "machine", r->machine);
-    fprintf(f.out, "  \"points\": [");
-    for (uint32_t i = 0; i < r->count; i++) {
-        fprintf(f.out, i ? ",\n" : "\n");
-        results_table_json_point(f.out, &r->points[i]);
-    }
-    fprintf(f.out, "]\n}\n");
+    results_table_members(f.out, r);
+    fprintf(f.out, "\n}\n");
     return result_close(&f, path);
 }

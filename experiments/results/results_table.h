@@ -13,3 +13,6 @@ void results_table_print(const struct results *r, int ranks, FILE *out);
  * -errno. */
 int results_table_csv(const struct results *r, const char *path);
 int results_table_json(const struct results *r, const char *path);
+
+/* The members of that object, for a picture. */
+void results_table_members(FILE *f, const struct results *r);

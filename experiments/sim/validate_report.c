@@ -1,5 +1,4 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
-#include "experiments/common/gnuplot.h"
 #include "core/scoped.h"
 #include "core/sentence.h"
 #include "experiments/common/command_says.h"
@@ -109,72 +108,34 @@ static int validate_write_csv(const char *path, const struct measured *m, const 
     return csv_end(&csv, path, 0);
 }
 
-static int validate_ends(const char *path, const char *end)
-{
-    size_t length = strlen(path), ends = strlen(end);
-    return length > ends && !strcasecmp(path + length - ends, end);
-}
-
-/* The scatter, with its data in the script. */
-static void validate_script(FILE *out, const struct measured *m, const double *predicted)
-{
-    fprintf(out, "set logscale xy\nset xlabel 'measured, ms'\nset ylabel 'predicted, ms'\n"
-                 "set key left top\nset size ratio -1\nset grid\n");
-    const char *plots =
-        "plot x with lines lc rgb '#000000' title 'equal', x*1.15 with lines dt 2 lc "
-        "rgb '#888888' title '15 %', x/1.15 with lines dt 2 lc rgb '#888888' notitle";
-    char titles[512] = "";
-    static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"};
-    uint32_t used = 0;
-    for (int op = 0; op < MK_OPS; op++) {
-        uint32_t points = 0;
-        for (uint32_t i = 0; i < m->count; i++) {
-            if ((int)m->rows[i].plan.problem.op != op)
-                continue;
-            if (!points++)
-                fprintf(out, "$op%d << END\n", op);
-            fprintf(out, "%.6f %.6f\n", m->rows[i].ms, predicted[i]);
-        }
-        if (!points)
-            continue;
-        fprintf(out, "END\n");
-        mk_append(titles, sizeof titles,
-                  ", $op%d with points pt 7 ps 0.4 lc rgb '%s' title '%s' noenhanced", op,
-                  colours[used++ % 4], plan_op_name(op));
-    }
-    fprintf(out, "%s%s\n", plots, titles);
-}
-
 struct validate_picture {
-    const char *path;
     const struct measured *measured;
     const double *predicted;
 };
+
+extern const char validate_plot[];
+__asm__(".section .rodata\n.global validate_plot\nvalidate_plot:\n"
+        ".incbin \"experiments/sim/validate_plot.py\"\n.byte 0\n"
+        ".size validate_plot, . - validate_plot\n.type validate_plot, @object\n.previous\n");
 
 static int validate_picture(FILE *out, void *context, char *error, size_t size)
 {
     const struct validate_picture *p = context;
     (void)error, (void)size;
-    picture_head(out, p->path, 0, "predicted and measured", 900, 800);
-    validate_script(out, p->measured, p->predicted);
+    fprintf(out, "{\"kind\": \"scatter\", \"plans\": [");
+    for (uint32_t i = 0; i < p->measured->count; i++)
+        fprintf(out, "%s[\"%s\", %.9g, %.9g]", i ? ",\n" : "",
+                plan_op_name(p->measured->rows[i].plan.problem.op), p->measured->rows[i].ms,
+                p->predicted[i]);
+    fprintf(out, "]}\n");
     return 0;
 }
 
 static int validate_draw(const char *path, const struct measured *m, const double *predicted,
                          char *error, size_t size)
 {
-    struct validate_picture p = {path, m, predicted};
-    if (!validate_ends(path, ".gp"))
-        return picture_draw(path, validate_picture, &p, error, size);
-    struct result_file f;
-    int result = result_open(&f);
-    if (!result) {
-        validate_script(f.out, m, predicted);
-        result = result_close(&f, path);
-    }
-    if (result)
-        snprintf(error, size, "%s cannot be written: %s", path, strerror(-result));
-    return result;
+    struct validate_picture p = {m, predicted};
+    return picture_draw(&(struct picture){validate_plot, validate_picture, &p}, path, error, size);
 }
 
 static int validate_all(const struct mk_machine *machine, const char *list, enum measured_half half,
@@ -184,7 +145,7 @@ static int validate_all(const struct mk_machine *machine, const char *list, enum
     struct measured m = {.rows = NULL};
     MK_FREED double *predicted = NULL;
     int status = STATUS_USAGE;
-    if ((plot && !validate_ends(plot, ".gp") && gnuplot_check_path("--plot", plot, error, size)) ||
+    if ((plot && picture_check_path("--plot", plot, error, size)) ||
         output_check("--plot", plot, OUTPUT_WRITTEN, error, size) ||
         output_check("--csv", csv, OUTPUT_REPLACED, error, size) ||
         measured_read_list(&m, list, half, (uint32_t)machine->sms, error, size))
@@ -239,8 +200,7 @@ static const struct option_spec specs[] = {
      "simulator, event by event. Default model",
      .words = ways, .word_count = 2},
     {"machine", OPTION_TEXT, AT(machine), "NAME|FILE", "Default 8xH200-cx7", .max = 4095},
-    {"plot", OPTION_TEXT, AT(plot), "FILE",
-     "draw predicted against measured, .png or .svg, by gnuplot; .gp keeps the script",
+    {"plot", OPTION_TEXT, AT(plot), "FILE", "draw predicted against measured, .png or .svg",
      .max = 4095},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "a row for each plan", .max = 4095},
 };

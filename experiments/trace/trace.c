@@ -2,10 +2,10 @@
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "core/sentence.h"
-#include "experiments/common/gnuplot.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "experiments/common/picture.h"
 #include "experiments/trace/trace_cli.h"
 #include "experiments/common/trace_output.h"
 #include "tracer/bound.h"
@@ -20,12 +20,12 @@
 struct asked {
     const char *out;
     uint64_t from, to, rank, launch;
-    int chrome, gzip, csv, kind, script, json, role;
+    int chrome, gzip, csv, kind, data, json, role;
 };
 
 #define AT(field) .offset = offsetof(struct asked, field)
 
-static const char *const plots[] = {"timeline", "overlap"};
+const char *const trace_plots[] = {"timeline", "overlap"};
 
 static const char *const roles[MK_ROLES] = {[MK_COMPUTE] = "compute",
                                             [MK_INTRA_COMM] = "intra_comm",
@@ -66,12 +66,12 @@ static const struct option_spec why_specs[] = {
 };
 static const struct option_spec plot_specs[] = {
     {"kind", OPTION_WORD, AT(kind), "timeline|overlap", "what to draw. Default timeline",
-     .words = plots, .word_count = 2},
+     .words = trace_plots, .word_count = 2},
     OUT_SPEC("a .png or .svg. Default trace.png"),
     PART_SPECS,
     {"role", OPTION_WORD, AT(role), "ROLE", "this role's CTAs only",
      .words = roles, .word_count = MK_ROLES},
-    {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of running it"},
+    {"data", OPTION_FLAG, AT(data), NULL, "print what would be drawn, as JSON, instead of drawing"},
 };
 /* clang-format on */
 
@@ -108,7 +108,7 @@ static const struct option_table sql_table = {
                 "worst_stalls LIMIT 10'\n"};
 static const struct option_table plot_table = {
     .usage = "trace plot FILE [OPTIONS]",
-    .about = "Draws with gnuplot: role timelines or overlap bars.",
+    .about = "Draws role timelines or overlap bars.",
     SPECS(plot_specs),
     .examples =
         "  mkernel trace plot run.db --launch 3 --out timeline.svg\n  mkernel trace plot run.db "
@@ -267,7 +267,7 @@ static int trace_check_plot(const struct asked *a, const struct options_found *f
                             size_t size)
 {
     const struct option_table *t = &plot_table;
-    if (gnuplot_check_path("--out", trace_plot_out(a), error, size))
+    if (picture_check_path("--out", trace_plot_out(a), error, size))
         return STATUS_USAGE;
     if (options_given(t, f, "to") && a->to <= a->from)
         return mk_fail(STATUS_USAGE, error, size, "--to does not lie behind --from");
@@ -275,13 +275,12 @@ static int trace_check_plot(const struct asked *a, const struct options_found *f
         (options_given(t, f, "role") || a->from || options_given(t, f, "to")))
         return mk_fail(STATUS_USAGE, error, size,
                        "--role, --from and --to go with --kind timeline");
-    return !a->script && trace_output_check(trace_plot_out(a), error, size) ? STATUS_USAGE : 0;
+    return !a->data && trace_output_check(trace_plot_out(a), error, size) ? STATUS_USAGE : 0;
 }
 
 static int trace_run_plot(sqlite3 *const db[2], struct asked *a, struct options_found *f,
                           char *error, size_t size)
 {
-    const char *out = trace_plot_out(a);
     const struct option_table *t = &plot_table;
     const struct trace_plot_part part = {
         .launch = a->launch,
@@ -290,8 +289,7 @@ static int trace_run_plot(sqlite3 *const db[2], struct asked *a, struct options_
         .from = a->from,
         .to = options_given(t, f, "to") ? a->to : UINT64_MAX,
     };
-    int rc = a->script ? trace_plot_script(db[0], a->kind, &part, out, stdout, error, size)
-                       : trace_plot(db[0], a->kind, &part, out, error, size);
+    int rc = trace_plot(db[0], a->kind, &part, a->data ? NULL : trace_plot_out(a), error, size);
     if (rc == -ERANGE)
         return STATUS_USAGE;
     return rc ? STATUS_FAILED : STATUS_DONE;

@@ -34,14 +34,15 @@ struct trace_plot_part {
     int role;          /* enum mk_role; -1: all, and NICs */
     uint64_t from, to; /* ns since the run's start; to: UINT64_MAX for the end */
 };
-/* Draws into `path` (.png or .svg) with gnuplot. Overlap goes by launch and rank. -ERANGE: there is
- * no such launch or rank, or nothing in that time; -ENOENT: no gnuplot; -EIO: it failed, or the
- * picture could not be written: then what was at `path` is as it was. */
+extern const char *const trace_plots[]; /* the kinds' names */
+/* Draws into `path`, as picture_draw does (NULL: prints what it would draw). Overlap goes by launch
+ * and rank. Also -ERANGE: there is no such launch or rank, or nothing in that time; -ENODATA: no
+ * launch was recorded; -EBADMSG: the trace is damaged. */
 int trace_plot(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
                const char *path, char *error, size_t size);
-/* The gnuplot script that draws into `path`: for tests, and for users that want another picture. */
-int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, const struct trace_plot_part *part,
-                      const char *path, FILE *out, char *error, size_t size);
+/* What of the trace goes into that picture, as JSON. */
+int trace_plot_write(FILE *out, sqlite3 *db, enum trace_plot_kind kind,
+                     const struct trace_plot_part *part, char *error, size_t size);
 
 /* The time of a launch. 0, or -ERANGE with a sentence where there is no such launch. */
 int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error,

@@ -150,6 +150,13 @@ __attribute__((unused)) static int command_finish(struct command_run *r, double 
     return r->status;
 }
 
+/* Whether a python3 here has what `mkernel` draws with. */
+__attribute__((unused)) static int command_draws(void)
+{
+    return !system("{ python3 -c 'import matplotlib' || /usr/bin/python3 -c 'import matplotlib'; } "
+                   ">/dev/null 2>&1");
+}
+
 /* How many lines. */
 __attribute__((unused)) static int command_lines(const char *text)
 {
