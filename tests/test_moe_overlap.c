@@ -104,36 +104,6 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, target, cause);
 }
 
-void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
-{
-    mk_cta_copy(cta, local, chunk);
-}
-
-void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
-{
-    mk_cta_combine(cta, combine);
-}
-
-void mutant_route(struct mk_cta *cta, const struct mk_route *route)
-{
-    mk_cta_route(cta, route);
-}
-
-void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
-{
-    mk_cta_signal(cta, local, flag, value);
-}
-
-void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
-{
-    mk_cta_add(cta, local, flag, count);
-}
-
-int mutant_drain(struct mk_cta *cta)
-{
-    return mk_cta_drain(cta);
-}
-
 /* ---- launches ---- */
 
 /* Every token names k different experts at random: even, as far as chance is. (Other tests verify

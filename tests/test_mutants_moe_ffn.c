@@ -108,11 +108,6 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, target, cause);
 }
 
-void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
-{
-    mk_cta_copy(cta, local, chunk);
-}
-
 void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
 {
     const struct moe_ffn_plan *p = plan_of(cta);
@@ -168,11 +163,6 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     int result = mk_cta_put(cta, rank, &c, flag);
     release(cta);
     return result;
-}
-
-int mutant_drain(struct mk_cta *cta)
-{
-    return mk_cta_drain(cta);
 }
 
 static struct sim_world_config config_for(uint64_t seed)

@@ -387,11 +387,6 @@ void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t coun
     release(cta);
 }
 
-int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
-{
-    return mk_cta_put(cta, rank, chunk, flag);
-}
-
 int mutant_settle(struct mk_cta *cta)
 {
     return mutation == OUTBOX_NOT_SETTLED ? 0 : mk_cta_settle(cta);

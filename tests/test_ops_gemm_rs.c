@@ -331,11 +331,6 @@ void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     mk_cta_copy(cta, local, chunk); /* of one shot alone, which is no plan of the host's */
 }
 
-void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
-{
-    mk_cta_add(cta, local, flag, count);
-}
-
 int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
     struct mk_chunk c = *chunk;
@@ -347,11 +342,6 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     if (mutation == PUT_SHORT)
         c.bytes -= 16;
     return mk_cta_put(cta, rank, &c, flag);
-}
-
-int mutant_settle(struct mk_cta *cta)
-{
-    return mk_cta_settle(cta);
 }
 
 void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)

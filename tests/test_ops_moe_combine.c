@@ -168,27 +168,6 @@ void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
     mk_cta_combine(cta, &c);
 }
 
-void mutant_route(struct mk_cta *cta, const struct mk_route *route)
-{
-    mk_cta_route(cta, route);
-}
-
-void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
-{
-    mk_cta_signal(cta, local, flag, value);
-}
-
-void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
-{
-    mk_cta_add(cta, local, flag, count);
-}
-
-void mutant_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chunk *chunk,
-                    uint32_t rows, uint64_t pitch)
-{
-    mk_cta_deliver(cta, space, chunk, rows, pitch);
-}
-
 int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
     const struct moe_ffn_plan *p = plan_of(cta);
@@ -198,11 +177,6 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     if (mutation == SUM_SHORT && flag >= p->flag_sum)
         c.bytes -= 16;
     return mk_cta_put(cta, rank, &c, flag);
-}
-
-int mutant_drain(struct mk_cta *cta)
-{
-    return mk_cta_drain(cta);
 }
 
 static struct sim_world_config config_for(uint64_t seed)

@@ -156,31 +156,6 @@ void mutant_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chu
     mk_cta_deliver(cta, space, &c, rows, pitch);
 }
 
-void mutant_route(struct mk_cta *cta, const struct mk_route *route)
-{
-    mk_cta_route(cta, route);
-}
-
-void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
-{
-    mk_cta_signal(cta, local, flag, value);
-}
-
-void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
-{
-    mk_cta_add(cta, local, flag, count);
-}
-
-int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
-{
-    return mk_cta_put(cta, rank, chunk, flag);
-}
-
-int mutant_drain(struct mk_cta *cta)
-{
-    return mk_cta_drain(cta);
-}
-
 static struct sim_world_config config_for(uint64_t seed)
 {
     static const uint32_t form[2] = {3, 2};

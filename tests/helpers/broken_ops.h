@@ -7,7 +7,7 @@ static inline int mutant_wait_others(struct mk_cta *cta, uint32_t flag, uint32_t
                                      uint32_t own, uint64_t target, enum mk_cause cause)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (i != own && mutant_wait(cta, flag + i, target, cause))
+        if (i != own && mk_cta_wait(cta, flag + i, target, cause))
             return 1;
     return 0;
 }
@@ -23,18 +23,20 @@ static inline void mutant_add_each(struct mk_cta *cta, uint32_t ranks, uint32_t 
 {
     for (uint32_t local = 0; ranks >> local; local++)
         if (ranks >> local & 1)
-            mutant_add(cta, local, flag, count);
+            mk_cta_add(cta, local, flag, count);
 }
 
-void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine);
-void mutant_route(struct mk_cta *cta, const struct mk_route *route);
-int mutant_settle(struct mk_cta *cta);
-void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);
+__attribute__((weak)) void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine);
+__attribute__((weak)) void mutant_route(struct mk_cta *cta, const struct mk_route *route);
+__attribute__((weak)) int mutant_settle(struct mk_cta *cta);
+__attribute__((weak)) void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag,
+                                         uint64_t value);
 
 #define mk_cta_wait_all mutant_wait_all
 #define mk_cta_wait_others mutant_wait_others
 #define mk_cta_add_each mutant_add_each
-#define mk_cta_combine mutant_combine
-#define mk_cta_route mutant_route
-#define mk_cta_settle mutant_settle
-#define mk_cta_signal mutant_signal
+#define mk_cta_combine(...)                                                                        \
+    (mutant_combine ? mutant_combine(__VA_ARGS__) : mk_cta_combine(__VA_ARGS__))
+#define mk_cta_route(...) (mutant_route ? mutant_route(__VA_ARGS__) : mk_cta_route(__VA_ARGS__))
+#define mk_cta_settle(...) (mutant_settle ? mutant_settle(__VA_ARGS__) : mk_cta_settle(__VA_ARGS__))
+#define mk_cta_signal(...) (mutant_signal ? mutant_signal(__VA_ARGS__) : mk_cta_signal(__VA_ARGS__))
