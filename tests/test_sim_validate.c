@@ -464,6 +464,10 @@ static void calibrate_ends_in_time(void **state)
             fail_msg("status %d: %s", r.status, r.err_text);
     }
     free(here);
+    run((char *[]){"calibrate", "--exec", "cuda", "--program", "/nowhere/mkernel", "--output",
+                   output, NULL});
+    assert_int_equal(r.status, 3);
+    assert_non_null(strstr(r.err_text, "could not be started: there is no such program"));
 }
 
 int main(void)

@@ -3,13 +3,12 @@
 #include "experiments/sim/calibrate_measure.h"
 #include "core/clock.h"
 #include "core/sentence.h"
+#include "experiments/common/process.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* Beside the formula's: intra_comm as warps of every block, or as blocks of its own. */
@@ -77,16 +76,11 @@ static void measure_say(struct words *w, const char *option, const char *value)
 static int measure_job(const struct calibrate_measure *m, const struct job *j, uint64_t deadline,
                        const char *csv, const char *plans, char *error, size_t size)
 {
-    char ranks[16], cluster[16], space[160], left[32], self[32];
+    char ranks[16], cluster[16], space[160];
     struct words w = {.count = 0};
     uint64_t now = mk_now_ns();
-    /* sends SIGTERM first, at which `mkernel tune` ends its ranks */
-    snprintf(self, sizeof self, "/proc/%d/exe", (int)getpid());
-    snprintf(left, sizeof left, "%.3f",
-             now < deadline ? (double)(deadline - now) / 1e9 + 1e-3 : 1e-3);
-    measure_say(&w, "timeout", "--foreground");
-    measure_say(&w, "--kill-after=5", left);
-    measure_say(&w, m->program ? m->program : self, NULL);
+    struct process_ended ended;
+    measure_say(&w, m->program ? m->program : "mkernel", NULL);
     snprintf(ranks, sizeof ranks, "%u", j->way & ALONE ? 1 : m->gpus);
     snprintf(cluster, sizeof cluster, "1x%u", j->way & ALONE ? 1 : m->gpus);
     measure_space(j, m->sms, space, sizeof space);
@@ -110,27 +104,25 @@ static int measure_job(const struct calibrate_measure *m, const struct job *j, u
     measure_say(&w, "--tuning", plans);
     measure_say(&w, "--csv", csv);
     fflush(NULL);
-    pid_t child = fork();
-    if (!child) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* no longer than who waits for it */
-        execvp(w.argv[0], w.argv);
-        fprintf(stderr, "timeout: %s\n", strerror(errno));
-        _exit(127);
-    }
+    const struct process_how how = {.program = m->program,
+                                    .words = w.argv,
+                                    .in = -1,
+                                    .out = STDOUT_FILENO,
+                                    .err = STDERR_FILENO,
+                                    .death = SIGTERM}; /* no longer than who waits for it */
+    pid_t child = process_start(&how);
     if (child < 0)
-        return mk_fail(-errno, error, size, "`mkernel tune` could not be started: %s",
-                       strerror(errno));
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFEXITED(status) && !WEXITSTATUS(status))
+        return mk_fail(child, error, size, "`mkernel tune` could not be started: %s",
+                       strerror(-child));
+    process_wait(&ended, &child, 1, now < deadline ? deadline - now : 0, -1);
+    if (!ended.status && !ended.over)
         return 0;
-    int late = mk_now_ns() >= deadline;
     snprintf(error, size, "the measurement of %s at %s on %s GPU%s %s", j->op, j->shapes, ranks,
              j->way & ALONE ? "" : "s",
-             late ? "was not through when its time was up (--budget)"
-                  : "failed, as `mkernel tune` says");
-    return late ? -ETIMEDOUT : -EIO;
+             ended.over            ? "was not through when its time was up (--budget)"
+             : ended.status == 127 ? "could not be started: there is no such program"
+                                   : "failed, as `mkernel tune` says");
+    return ended.over ? -ETIMEDOUT : -EIO;
 }
 
 /* Tables without which a fit would say nothing: tiles, and of several GPUs what moves. */
