@@ -35,57 +35,51 @@ static void test_large_puts(void **state)
 
 /* ---- the plan ---- */
 
-static const char *refusal(struct mk_problem q)
-{
-    static char error[300];
-    struct mk_plan p;
-    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    return error;
-}
-
 static void test_refusals(void **state)
 {
     struct mk_problem q = {
         .op = MK_OP_GEMM_RS, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 40, .k = 72};
     assert_non_null(
-        strstr(refusal(q), "M = 66 does not divide by 4 ranks; the next that does is 68"));
+        strstr(ops_refusal(q), "M = 66 does not divide by 4 ranks; the next that does is 68"));
     q.m = 68;
     q.n = 41;
-    assert_non_null(strstr(refusal(q), "the next N that works is 48"));
+    assert_non_null(strstr(ops_refusal(q), "the next N that works is 48"));
     q.n = 40;
     q.k = 7;
-    assert_non_null(strstr(refusal(q), "the next K that works is 8"));
+    assert_non_null(strstr(ops_refusal(q), "the next K that works is 8"));
     q.k = 8;
     q.tuning.split = (struct mk_role_split){.ctas = {2, 1, 0, 1}};
-    assert_non_null(strstr(refusal(q), "no intra_comm, at least 1 inter_send and no inter_reduce"));
+    assert_non_null(
+        strstr(ops_refusal(q), "no intra_comm, at least 1 inter_send and no inter_reduce"));
     q.tuning.split = (struct mk_role_split){.ctas = {2, 0, 40, 0}};
-    assert_non_null(strstr(refusal(q), "32 command rings"));
+    assert_non_null(strstr(ops_refusal(q), "32 command rings"));
     q.tuning.split = (struct mk_role_split){.ctas = {0}};
     q.tuning.tile_m = 12;
-    assert_non_null(strstr(refusal(q), "multiples of 8"));
+    assert_non_null(strstr(ops_refusal(q), "multiples of 8"));
     q.tuning.tile_m = 0;
     q.tuning.slices = 2;
-    assert_non_null(strstr(refusal(q), "2 slices of K between nodes: slices is 1"));
+    assert_non_null(strstr(ops_refusal(q), "2 slices of K between nodes: slices is 1"));
     q.topo = (struct mk_topo){.nodes = 1, .gpus = 2};
     q.tuning.shots = 1;
-    assert_non_null(strstr(refusal(q), "2 slices of K in one shot: slices is 1"));
+    assert_non_null(strstr(ops_refusal(q), "2 slices of K in one shot: slices is 1"));
     q.tuning.shots = 2;
     q.deterministic = MK_EVERYWHERE;
     q.k = 512;
-    assert_non_null(strstr(refusal(q), "2 slices of K with the same bits everywhere"));
+    assert_non_null(strstr(ops_refusal(q), "2 slices of K with the same bits everywhere"));
     q.deterministic = 0;
     q.exec = MK_EXEC_CUDA;
     q.sms = 132;
     q.engine = MK_ENGINE_MMA;
     q.tuning.tile_m = 0;
-    assert_non_null(strstr(refusal(q), "2 slices of K on engine mma: slices is 1"));
+    assert_non_null(strstr(ops_refusal(q), "2 slices of K on engine mma: slices is 1"));
     q.engine = MK_ENGINE_WGMMA;
     q.tuning.tile_m = q.tuning.tile_n = 128;
-    assert_non_null(strstr(refusal(q), "in such tiles: a GPU has kernels for those of 256x256"));
+    assert_non_null(
+        strstr(ops_refusal(q), "in such tiles: a GPU has kernels for those of 256x256"));
     q = (struct mk_problem){.op = MK_OP_GEMM_RS, .topo = {.nodes = 2, .gpus = 2}, .n = 40, .k = 8};
     q.m = 4ull << 26;
     q.n = 1 << 20;
-    assert_non_null(strstr(refusal(q), "more than a command can name"));
+    assert_non_null(strstr(ops_refusal(q), "more than a command can name"));
 }
 
 /* Last tiles cut along K: every turn is a tile or a slice, slices are all of K once, their shares

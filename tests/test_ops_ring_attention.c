@@ -27,31 +27,23 @@ static struct mk_problem problem(uint32_t nodes, uint32_t gpus, uint64_t sequenc
                                .attention = {2, sequence, 6, 2, 64, causal}};
 }
 
-static const char *refusal(struct mk_problem q)
-{
-    static char error[300];
-    struct mk_plan p;
-    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    return error;
-}
-
 static void test_refusals(void **state)
 {
     struct mk_problem q = problem(2, 2, 71, 1);
     q.attention.head_dim = 96;
-    assert_non_null(strstr(refusal(q), "64 and 128"));
+    assert_non_null(strstr(ops_refusal(q), "64 and 128"));
     q.attention.head_dim = 64;
     q.attention.kv_heads = 4;
     assert_non_null(
-        strstr(refusal(q), "heads = 6 does not divide by 4 (G); the next that does is 8"));
+        strstr(ops_refusal(q), "heads = 6 does not divide by 4 (G); the next that does is 8"));
     q.attention.kv_heads = 2;
     q.tuning.pieces = 65;
-    assert_non_null(strstr(refusal(q), "65 pieces of a chunk: 1 to 64"));
+    assert_non_null(strstr(ops_refusal(q), "65 pieces of a chunk: 1 to 64"));
     q.tuning.pieces = 0;
     q.tuning.split = (struct mk_role_split){.ctas = {2, 1, 1, 1}};
-    assert_non_null(strstr(refusal(q), "no inter_reduce"));
+    assert_non_null(strstr(ops_refusal(q), "no inter_reduce"));
     q.attention.batch = 0;
-    assert_non_null(strstr(refusal(q), "batch = 0: must be 1 to"));
+    assert_non_null(strstr(ops_refusal(q), "batch = 0: must be 1 to"));
 }
 
 /* Every query tile meets every shard once and stays with its CTA; each pair of rows counts once
@@ -194,7 +186,7 @@ static void test_gpu_plan(void **state)
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
     assert_int_equal(mk_total_blocks(&p.problem.tuning.split), 132);
     q.tuning.tile_m = 64;
-    assert_non_null(strstr(refusal(q), "with heads of 64 192x96 and 128x176 and 128x128 are"));
+    assert_non_null(strstr(ops_refusal(q), "with heads of 64 192x96 and 128x176 and 128x128 are"));
     q.tuning = (struct mk_tuning){0};
     for (int i = 0; i < 4; i++) { /* three warpgroups, where their rows do not leave CTAs idle */
         static const struct {
@@ -250,11 +242,12 @@ static void test_mma_plan(void **state)
     q.sms = 132;
     q.tuning.split = (struct mk_role_split){{132, 396, 0, 0}, 3};
     assert_non_null(strstr(
-        refusal(q), "intra_comm=3w: a compute block has 2 warps for it at most on engine mma"));
+        ops_refusal(q), "intra_comm=3w: a compute block has 2 warps for it at most on engine mma"));
     q.tuning = (struct mk_tuning){.tile_m = 192, .tile_n = 96};
-    assert_non_null(strstr(refusal(q), "not built for engine mma; with heads of 64 256x64 are"));
+    assert_non_null(
+        strstr(ops_refusal(q), "not built for engine mma; with heads of 64 256x64 are"));
     q.attention.head_dim = 128;
-    assert_non_null(strstr(refusal(q), "with heads of 128 256x32 and 128x64 are"));
+    assert_non_null(strstr(ops_refusal(q), "with heads of 128 256x32 and 128x64 are"));
     q.tuning = (struct mk_tuning){0};
     q.attention.sequence = 16384;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);

@@ -80,6 +80,15 @@ static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t sha
     return c;
 }
 
+/* What building a plan that cannot be says. */
+__attribute__((unused)) static const char *ops_refusal(struct mk_problem q)
+{
+    static char error[400];
+    struct mk_plan p;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    return error;
+}
+
 /* The arguments of the command that runs it again: test_interleave has them do so. */
 static const char *ops_replay(const struct sim_world_config *c)
 {
