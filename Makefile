@@ -394,10 +394,10 @@ $(BUILD)/mkernel.1: $(BUILD)/mkernel experiments/shell/man.sh docs/ENVIRONMENT.m
 
 man: $(BUILD)/mkernel.1 ## the man page, of what the commands say of themselves
 
-# Where each file goes; uninstall removes these. (registry.h is found by mkernel.h beside it.)
+# Where each file goes; uninstall removes these. (types.h and registry.h are found by mkernel.h beside it.)
 INSTALLED = $(PREFIX)/bin/mkernel $(LIBDIR)/libmkernel.so $(LIBDIR)/$(SONAME) $(LIBDIR)/libmkernel.so.$(VERSION) $(LIBDIR)/libsoftnic.so \
             $(PREFIX)/share/man/man1/mkernel.1 $(PREFIX)/share/bash-completion/completions/mkernel \
-            $(LIBDIR)/pkgconfig/mkernel.pc $(INCLUDEDIR)/mkernel/mkernel.h $(INCLUDEDIR)/mkernel/ops/registry.h
+            $(LIBDIR)/pkgconfig/mkernel.pc $(INCLUDEDIR)/mkernel/mkernel.h $(INCLUDEDIR)/mkernel/types.h $(INCLUDEDIR)/mkernel/ops/registry.h
 
 install: all $(BUILD)/mkernel.1 ## the command, the libraries, the header and mkernel.pc under PREFIX=/usr/local (DESTDIR, LIBDIR, INCLUDEDIR)
 	@$(MAKE) --no-print-directory install-built
@@ -412,7 +412,7 @@ install-built: # what is built, as it is: nothing is built anew, also where this
 	install -D -m 644 -t $(DESTDIR)$(LIBDIR) $(BUILD)/libmkernel.so.$(VERSION) $(wildcard $(BUILD)/libsoftnic.so)
 	ln -sf libmkernel.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libmkernel.so
-	install -D -m 644 -t $(DESTDIR)$(INCLUDEDIR)/mkernel core/mkernel.h
+	install -D -m 644 -t $(DESTDIR)$(INCLUDEDIR)/mkernel core/mkernel.h core/types.h
 	install -D -m 644 -t $(DESTDIR)$(INCLUDEDIR)/mkernel/ops core/ops/registry.h
 	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' 'Name: mkernel' \

@@ -5,11 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A new operator compiles no kernel anew. */
-#ifdef __CUDACC__
-#define MK_WITHOUT_OPERATORS
-#endif
-#include "core/mkernel.h"
+#include "core/types.h"
 
 /* MK_PURE: arithmetic on a plan, the same on both sides. MK_ROLE: schedule code that runs inside a
  * CTA. */

@@ -5,6 +5,7 @@
 #include "core/bootstrap.h"
 #include "core/command.h"
 #include "core/halves.h"
+#include "core/mkernel.h"
 #include "core/ranges.h"
 #include "core/tuning.h"
 

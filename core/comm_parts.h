@@ -3,6 +3,7 @@
 
 #include "core/agree.h"
 #include "core/comm.h"
+#include "core/mkernel.h"
 #include "core/sentence.h"
 
 #include <string.h>

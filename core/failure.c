@@ -1,6 +1,7 @@
 #include "core/c_numbers.h"
 #include "core/failure.h"
 #include "core/cta_route.h"
+#include "core/mkernel.h"
 #include "core/sentence.h"
 
 #include <errno.h>

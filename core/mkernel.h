@@ -1,6 +1,6 @@
 /* mkernel: operators that compute and communicate in one launch, on several GPUs and nodes. This is
- * the public header, for C and C++. libmkernel exports the functions below and nothing else. One
- * more header is installed with it: ops/registry.h, the list of operators.
+ * the public header, for C and C++. libmkernel exports the functions below and nothing else. Two
+ * more headers are installed with it: ops/registry.h, the list of operators, and types.h.
  *
  * A communicator joins the ranks of a job, one process per rank. A plan fixes one operator on one
  * shape. A launch runs the plan. docs/examples has small complete programs.
@@ -21,9 +21,8 @@
 
 #include <stdint.h>
 
-#ifndef MK_WITHOUT_OPERATORS /* the library's own kernels, which need no list of them */
 #include "ops/registry.h"
-#endif
+#include "types.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,11 +59,6 @@ const char *mk_op_shape(uint32_t op);
 /* ---- communicator ---- */
 
 struct mk_comm;
-
-/* Where CTAs run: on threads of this process, in host memory; in a persistent kernel on this rank's
- * GPU; or in that kernel's own code on a small GPU that a thread of this process emulates, in host
- * memory: to test without a GPU, thousands of times slower than one. */
-enum mk_exec { MK_EXEC_HOST, MK_EXEC_CUDA, MK_EXEC_EMULATED, MK_EXECS };
 
 /* version, nodes and gpus must be set. In every other field 0 or "" chooses the default. Tuned
  * plans are the user's own (~/.config/mkernel/tuning) if neither `tuning` nor $MKERNEL_TUNING names
@@ -166,13 +160,6 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * same on all ranks. Those behind, their ids and weights are not read, and of Y not written. So a
  * captured CUDA graph serves every batch. Others than 0 to T end the launch on every rank, and
  * mk_wait returns -EIO with a sentence. */
-/* What a result's bits depend on. FAST: on the order in which ranks' parts come, too, and parts may
- * be bf16. DETERMINISTIC: sums over ranks are fp32 and in one order, so every run of one plan gives
- * the same bits. EVERYWHERE: a row of C depends on that row of A and on B alone: not on M, on the
- * plan, or on how many ranks there are (mk_gemm_rs, mk_moe_ffn, mk_ring_attention; ag_gemm and
- * moe_dispatch_gemm). */
-enum mk_deterministic { MK_FAST, MK_DETERMINISTIC, MK_EVERYWHERE };
-
 struct mk_spec {
     uint32_t op; /* enum mk_op */
     uint64_t shape[MK_SHAPE];
@@ -214,10 +201,6 @@ int mk_plan_create_settings(struct mk_plan **out, struct mk_comm *comm,
  * recorded, which tells of the plans: mk_trace_end first), -EIO, and what mk_wait returns. After
  * -EINVAL the plan is as it was. */
 int mk_plan_destroy(struct mk_plan *plan);
-
-/* The roles of CTAs. The option roles=compute=2,intra_comm=1 says how many CTAs have each;
- * intra_comm=2w: two warps of each thread block that computes are CTAs of it. */
-enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
 
 /* What a plan is, with every choice made. These functions do not block and do not fail. Any thread
  * may call them while the communicator is open; the communicator owns the texts. */
@@ -445,21 +428,32 @@ int mk_wait(struct mk_comm *comm);
  * then. On the host: as mk_wait. */
 int mk_wait_stream(struct mk_comm *comm, void *stream);
 
+/* ---- launches in two halves ---- */
+
+/* Of a plan of moe_dispatch or moe_combine with "launch=halves" among its options: the first half
+ * of a launch sends, the second takes what has come. Each is a kernel of its own, so between them
+ * the caller's kernels have all SMs, on the same stream, while links and the network go on. (A
+ * whole launch, mk_launch, of such a plan is both in turn.)
+ *
+ * mk_launch_begin launches the first half, with the arguments of mk_launch. That of moe_dispatch
+ * waits for no other rank; that of moe_combine waits until the other ranks have begun theirs. It
+ * returns at once, and all that is said of mk_launch holds. When the stream has passed it, no
+ * argument may be changed yet and no output read: the second half reads and writes the same ones.
+ *
+ * mk_launch_end launches the second half of the launch that was begun last, on the same stream or
+ * one that is ordered behind it by events. When the stream has passed it, outputs are there.
+ *
+ * Every rank calls both, in the same order among its launches. Launches of other plans may stand
+ * between them: two plans of one operator have two batches under way. Of the plan itself none may.
+ * Both can be captured in CUDA graphs, in one or each in its own, whose replays must alternate: a
+ * half that is replayed out of turn ends the launch on every rank, and mk_wait returns -EIO with a
+ * sentence. mk_wait between them waits for the first half alone. Errors, beside those of mk_launch:
+ * -EINVAL (a plan that was made without "launch=halves"; begun twice; ended and not begun;
+ * mk_launch or mk_plan_destroy of a plan that has begun: nothing has changed). */
+int mk_launch_begin(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream);
+int mk_launch_end(struct mk_plan *plan, void *stream);
+
 /* ---- FP8 ---- */
-
-/* Which elements of a matrix [rows, k] share a scale: 128 of a row; 128 x 128; a row; all; 128 of a
- * row, whose scales lie with its codes. */
-enum mk_scaling {
-    MK_SCALE_1X128,
-    MK_SCALE_128X128,
-    MK_SCALE_ROW,
-    MK_SCALE_TENSOR,
-    MK_SCALE_RECORDS,
-    MK_SCALINGS
-};
-
-/* What is quantised. */
-enum mk_input { MK_INPUT_BF16, MK_INPUT_FP32, MK_INPUTS };
 
 /* Quantises x [rows, k] (type: enum mk_input) to q [rows, k] in e4m3 and fp32 scales: x = q *
  * scale. x and q are dense. Of the elements that share a scale, amax is the largest finite |x|, and
@@ -510,40 +504,6 @@ int mk_trace_end(struct mk_comm *comm, const char *path, const char *command);
 
 #ifdef __cplusplus
 }
-#endif
-
-/* ---- launches in two halves ---- */
-#ifndef MK_WITHOUT_OPERATORS /* and behind all else, so that no kernel is compiled anew for them */
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* Of a plan of moe_dispatch or moe_combine with "launch=halves" among its options: the first half
- * of a launch sends, the second takes what has come. Each is a kernel of its own, so between them
- * the caller's kernels have all SMs, on the same stream, while links and the network go on. (A
- * whole launch, mk_launch, of such a plan is both in turn.)
- *
- * mk_launch_begin launches the first half, with the arguments of mk_launch. That of moe_dispatch
- * waits for no other rank; that of moe_combine waits until the other ranks have begun theirs. It
- * returns at once, and all that is said of mk_launch holds. When the stream has passed it, no
- * argument may be changed yet and no output read: the second half reads and writes the same ones.
- *
- * mk_launch_end launches the second half of the launch that was begun last, on the same stream or
- * one that is ordered behind it by events. When the stream has passed it, outputs are there.
- *
- * Every rank calls both, in the same order among its launches. Launches of other plans may stand
- * between them: two plans of one operator have two batches under way. Of the plan itself none may.
- * Both can be captured in CUDA graphs, in one or each in its own, whose replays must alternate: a
- * half that is replayed out of turn ends the launch on every rank, and mk_wait returns -EIO with a
- * sentence. mk_wait between them waits for the first half alone. Errors, beside those of mk_launch:
- * -EINVAL (a plan that was made without "launch=halves"; begun twice; ended and not begun;
- * mk_launch or mk_plan_destroy of a plan that has begun: nothing has changed). */
-int mk_launch_begin(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream);
-int mk_launch_end(struct mk_plan *plan, void *stream);
-
-#ifdef __cplusplus
-}
-#endif
 #endif
 
 #endif

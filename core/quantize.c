@@ -1,3 +1,4 @@
+#include "core/mkernel.h"
 #include "core/quantize.h"
 
 #include "core/bf16.h"

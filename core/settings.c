@@ -3,6 +3,7 @@
 #include "core/c_numbers.h"
 #include "core/comm_parts.h"
 #include "core/launcher.h"
+#include "core/mkernel.h"
 #include "core/ops/op.h"
 #include "core/sentence.h"
 #include "core/words.h"

@@ -3,6 +3,7 @@
 #include "core/c_numbers.h"
 #include "core/comm_parts.h"
 #include "core/epilogue.h"
+#include "core/mkernel.h"
 #include "core/ops/op.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* Operators' kernels that are compiled for the emulated GPU (sim/hopper), by operator. */
 #pragma once
 
+#include "core/mkernel.h"
 #include "kernels/launch.h"
 #include "core/plan.h"
 

@@ -1,5 +1,6 @@
 /* Ranks that join get from every collective what each of them gave, and leave nothing behind. */
 /* WAITS */
+#include "core/mkernel.h"
 #include "tests/helpers/job.h"
 
 #include <dirent.h>

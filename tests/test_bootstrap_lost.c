@@ -2,6 +2,7 @@
  * with one sentence for all. */
 /* WAITS */
 #include "core/bootstrap_internal.h"
+#include "core/mkernel.h"
 #include "tests/helpers/job.h"
 
 #include <net/if.h>

@@ -2,6 +2,7 @@
  * waited for what, and of many waits that one is told which names the rank that hangs. */
 #include "core/cta_route.h"
 #include "core/failure.h"
+#include "core/mkernel.h"
 #include "tests/helpers/test.h"
 
 static struct mk_failure record(uint32_t kind)

@@ -2,6 +2,7 @@
  * failed, how long waits were, and how often host memory is looked at. */
 #include "tests/helpers/test.h"
 #include "core/failure.h"
+#include "core/mkernel.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "kernels/report.h"
 #include "kernels/streams.h"

@@ -153,6 +153,7 @@ static void install_lays_down_what_uninstall_removes(void **state)
              "./opt/mkernel/bin/mkernel\n"
              "./opt/mkernel/include/mkernel/mkernel.h\n"
              "./opt/mkernel/include/mkernel/ops/registry.h\n"
+             "./opt/mkernel/include/mkernel/types.h\n"
              "./opt/mkernel/lib/libmkernel.so\n"
              "./opt/mkernel/lib/libmkernel.so.0\n"
              "./opt/mkernel/lib/libmkernel.so.0.1.0\n"

@@ -3,6 +3,7 @@
  * what the checks on the CPU say, of right results and of spoiled ones, and race with nothing. */
 #include <math.h>
 
+#include "core/mkernel.h"
 #include "tests/helpers/test.h"
 #include "core/quantize.h"
 #include "experiments/common/inputs.h"

@@ -1,6 +1,7 @@
 /* Ring attention reads the right K and V in every order of its steps, gives every rank the same
  * work, refuses what it cannot do with the nearest shape that works, and moves the fewest bytes;
  * broken variants of its schedule are caught. */
+#include "core/mkernel.h"
 #include "tests/helpers/ops.h"
 
 #include "tests/helpers/broken_ops.h"

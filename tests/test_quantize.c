@@ -5,6 +5,7 @@
 
 #include "tests/helpers/test.h"
 #include "core/e4m3.h"
+#include "core/mkernel.h"
 #include "core/quantize.h"
 #include "tests/helpers/quantize.h"
 

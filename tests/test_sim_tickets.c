@@ -2,6 +2,7 @@
  * late get none of the last; few tiles have the memory for themselves. Tokens are drawn as in a run,
  * and name no expert twice. */
 #include "core/machine.h"
+#include "core/mkernel.h"
 #include "core/plan.h"
 #include "core/random.h"
 #include "sim/route.h"

@@ -2,6 +2,7 @@
  * one that shrinks under a reader is an error and not a SIGBUS. Their bytes are checked as foreign
  * ones, and nothing is taken from a folder or file of another user or that another may write to:
  * that user could say anything of a job there. */
+#include "core/mkernel.h"
 #include "tracer/live_process.h"
 #include "core/scoped.h"
 #include "core/sentence.h"

@@ -2,6 +2,7 @@
  * mk_trace_end. */
 #include "core/c_numbers.h"
 #include "core/comm_parts.h"
+#include "core/mkernel.h"
 #include "tracer/trace.h"
 
 #include <errno.h>

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "core/machine.h"
+#include "core/mkernel.h"
 #include "core/plan.h"
 
 /* Where the time goes, ns from the launch's begin; for reports. */

@@ -1,5 +1,6 @@
 /* What `mkernel bench fabric` has to show: a table while it measures, files once all is
  * measured. */
+#include "core/mkernel.h"
 #include "experiments/bench/bench_fabric.h"
 #include "experiments/job/bench_row.h"
 #include "experiments/common/json_write.h"

@@ -1,3 +1,4 @@
+#include "core/mkernel.h"
 #include "experiments/job/bench_row.h"
 #include "experiments/common/json_write.h"
 #include "experiments/job/op.h"

@@ -18,6 +18,7 @@
  * It knows none of the three: each gives it a struct run_subcommand. */
 #pragma once
 
+#include "core/mkernel.h"
 #include "core/ops/moe_map.h"
 #include "core/plan.h"
 #include "experiments/common/check.h"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/machine.h"
+#include "core/mkernel.h"
 #include "core/plan.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* From axes to points, and from a point to the command that measures it. */
+#include "core/mkernel.h"
 #include "experiments/sweep/sweep.h"
 #include "experiments/common/shell_word.h"
 #include "core/plan.h"

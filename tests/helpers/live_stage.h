@@ -3,6 +3,7 @@
 #pragma once
 
 #include <unistd.h>
+#include "core/mkernel.h"
 #include "tests/helpers/test.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "tests/helpers/screen.h"

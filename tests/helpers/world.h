@@ -1,6 +1,7 @@
 /* What the tests over the deterministic executor share. */
 #pragma once
 
+#include "core/mkernel.h"
 #include "sim/world.h"
 
 #include <string.h>
