@@ -45,7 +45,8 @@ static void lay_out_headers(void)
 {
     char command[512];
     snprintf(command, sizeof command,
-             "set -e; mkdir -p %s/include/mkernel/ops; cp core/mkernel.h core/types.h %s/include/mkernel/; "
+             "set -e; mkdir -p %s/include/mkernel/ops; cp core/mkernel.h core/types.h "
+             "%s/include/mkernel/; "
              "cp core/ops/registry.h %s/include/mkernel/ops/",
              folder, folder, folder);
     assert_int_equal(shell(command, said, sizeof said), 0);
