@@ -6,6 +6,7 @@
 #include "core/ops/moe.h"
 #include "core/ops/moe_map.h"
 #include "core/quantize.h"
+#include "core/scoped.h"
 #include "sim/clock.h"
 #include "sim/route.h"
 
@@ -245,19 +246,51 @@ void exact_moe_fill(const struct sim_launch *l)
     }
 }
 
-/* What a check of rows of C needs of its launch and expert. */
-struct exact_moe_rows {
-    const struct sim_launch *l;
-    uint32_t expert;
-    const uint16_t *b;
-};
+/* The places whose expert is `expert`, in order, to `places`; how many. */
+static uint32_t exact_moe_places(const struct mk_plan *plan, const uint32_t *ids, uint32_t expert,
+                                 uint64_t *places)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    uint32_t count = 0;
+    for (uint64_t i = 0; i < mk_world(&plan->problem.topo) * m->tokens * m->k; i++)
+        if (ids[i] == expert)
+            places[count++] = i;
+    return count;
+}
+
+int exact_moe_walk(const struct sim_launch *l, exact_moe_see see, const void *with)
+{
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
+    const uint32_t world = mk_world(t), each = (uint32_t)m->experts / world;
+    MK_FREED uint32_t *ids = exact_moe_all_taken(l);
+    MK_FREED uint64_t *places = malloc(world * m->tokens * m->k * sizeof *places);
+    struct exact_moe_expert e = {.places = places};
+    if (!ids || !places)
+        return sim_no_memory(l);
+    for (e.local = 0; e.local < each; e.local++) {
+        e.count = exact_moe_places(l->plan, ids, t->rank * each + e.local, places);
+        if (see(l, &e, with))
+            return 1;
+        e.first += mk_round_up(e.count, l->plan->problem.tuning.tile_m);
+    }
+    return 0;
+}
+
+int exact_moe_check_said(const struct sim_launch *l, const struct exact_moe_expert *e,
+                         const uint32_t *said)
+{
+    const uint32_t first = said[2 * e->local], count = said[2 * e->local + 1];
+    return (first != e->first || count != e->count) &&
+           sim_wrong(l, "its expert %u has %u rows from %lu on, and is said to have %u from %u on",
+                     e->local, e->count, e->first, count, first);
+}
 
 /* One row of C; token: over all ranks. */
-static int exact_moe_check_row(const struct exact_moe_rows *of, const uint16_t *x, uint64_t token,
-                               const uint16_t *c)
+static int exact_moe_check_row(const struct sim_launch *l, const uint16_t *x, uint64_t token,
+                               uint32_t expert, const uint16_t *b, const uint16_t *c)
 {
-    const struct mk_plan *plan = of->l->plan;
-    const uint16_t *b = of->b;
+    const struct mk_plan *plan = l->plan;
     const struct mk_moe *m = &plan->problem.moe;
     uint64_t stride = exact_moe_stride_of(m);
     for (uint64_t col = 0; col < m->inner; col++) {
@@ -268,67 +301,51 @@ static int exact_moe_check_row(const struct exact_moe_rows *of, const uint16_t *
                        b[plan->problem.b_transposed ? col * m->hidden + i : i * m->inner + col]);
         if (plan->problem.fp8)
             sum = ldexpf(
-                sum, exact_moe_power(of->l, 1, token, 8) +
-                         exact_moe_power(of->l, 2,
-                                         of->expert * mk_ceil_div(m->inner, 128) + col / 128, 8));
+                sum, exact_moe_power(l, 1, token, 8) +
+                         exact_moe_power(l, 2, expert * mk_ceil_div(m->inner, 128) + col / 128, 8));
         if (mk_bf16_to_float(c[col]) != sum)
             return 1;
     }
     return 0;
 }
 
-/* The rows of one expert, in the order of source rank, token, place; returns how many, or -1 for a
- * wrong one. */
-static int64_t exact_moe_check_expert(const struct exact_moe_rows *of, const uint16_t *x,
-                                      const uint32_t *ids, const uint16_t *c)
+/* What rows of C are made of: all ranks' tokens, this rank's B. */
+struct exact_moe_factors {
+    const uint16_t *x, *b;
+};
+
+static int exact_moe_check_expert(const struct sim_launch *l, const struct exact_moe_expert *e,
+                                  const void *with)
 {
-    const struct mk_plan *plan = of->l->plan;
-    const uint32_t expert = of->expert;
-    const struct mk_moe *m = &plan->problem.moe;
-    int64_t rows = 0;
-    for (uint64_t i = 0; i < mk_world(&plan->problem.topo) * m->tokens * m->k; i++) {
-        uint64_t token = i / m->k; /* over all ranks */
-        if (ids[i] != expert)
-            continue;
-        if (exact_moe_check_row(of, x + token * m->hidden, token, c + (uint64_t)rows * m->inner)) {
-            sim_wrong(of->l, "row %ld of expert %u was not made from token %lu of rank %lu", rows,
-                      expert, token % m->tokens, token / m->tokens);
-            return -1;
-        }
-        rows++;
+    const struct exact_moe_factors *of = with;
+    const struct mk_moe *m = &l->plan->problem.moe;
+    const struct mk_topo *t = &l->plan->problem.topo;
+    const uint32_t expert = t->rank * ((uint32_t)m->experts / mk_world(t)) + e->local;
+    const uint16_t *b = of->b + e->local * m->hidden * m->inner,
+                   *c = (const uint16_t *)l->arguments[3] + e->first * m->inner;
+    for (uint32_t row = 0; row < e->count; row++) {
+        const uint64_t token = e->places[row] / m->k; /* over all ranks */
+        if (exact_moe_check_row(l, of->x + token * m->hidden, token, expert, b, c + row * m->inner))
+            return sim_wrong(l, "row %u of its expert %u was not made from token %lu of rank %lu",
+                             row, e->local, token % m->tokens, token / m->tokens);
     }
-    return rows;
+    return exact_moe_check_said(l, e, l->arguments[4]);
 }
 
 int exact_moe_verify(const struct sim_launch *l)
 {
     const struct mk_moe *m = &l->plan->problem.moe;
     const struct mk_topo *t = &l->plan->problem.topo;
-    uint32_t world = mk_world(t), rank_experts = (uint32_t)(m->experts / world), next = 0;
-    const uint32_t *said = l->arguments[4];
-    uint16_t *x = malloc(world * m->tokens * m->hidden * 2);
-    uint32_t *ids = exact_moe_all_taken(l);
-    uint16_t *made = l->plan->problem.fp8 ? malloc(rank_experts * m->hidden * m->inner * 2) : NULL;
-    const uint16_t *b = l->plan->problem.fp8 ? made : l->arguments[1];
-    int wrong = (!x || !ids || !b) && sim_wrong(l, "no memory");
+    const uint32_t world = mk_world(t);
+    MK_FREED uint16_t *x = malloc(world * m->tokens * m->hidden * 2);
+    MK_FREED uint16_t *made =
+        l->plan->problem.fp8 ? malloc(m->experts / world * m->hidden * m->inner * 2) : NULL;
+    const struct exact_moe_factors of = {x, l->plan->problem.fp8 ? made : l->arguments[1]};
+    if (!of.x || !of.b)
+        return sim_no_memory(l);
     if (made)
         exact_moe_fill_b(l, made);
-    for (uint32_t rank = 0; rank < world && !wrong; rank++)
+    for (uint32_t rank = 0; rank < world; rank++)
         exact_moe_fill_tokens(l, rank, x + rank * m->tokens * m->hidden);
-    for (uint32_t i = 0; i < rank_experts && !wrong; i++) {
-        uint32_t expert = t->rank * rank_experts + i;
-        const struct exact_moe_rows of = {l, expert, b + (uint64_t)i * m->hidden * m->inner};
-        int64_t rows = exact_moe_check_expert(
-            &of, x, ids, (const uint16_t *)l->arguments[3] + (uint64_t)next * m->inner);
-        wrong = rows < 0;
-        if (rows >= 0 && (said[2 * i] != next || said[2 * i + 1] != rows))
-            wrong =
-                sim_wrong(l, "expert %u has %ld rows from %u on, and is said to have %u from %u on",
-                          expert, rows, next, said[2 * i + 1], said[2 * i]);
-        next += (uint32_t)mk_round_up((uint64_t)rows, l->plan->problem.tuning.tile_m);
-    }
-    free(x);
-    free(ids);
-    free(made);
-    return wrong;
+    return exact_moe_walk(l, exact_moe_check_expert, &of);
 }

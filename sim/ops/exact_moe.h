@@ -34,5 +34,23 @@ void exact_moe_fill_ids(const struct sim_launch *l, uint32_t *to);
  * Returns how many are not behind it; UINT64_MAX, with a sentence: one has been written. */
 uint64_t exact_moe_made(const struct sim_launch *l, const uint16_t *y);
 
+/* An expert of this rank, and its rows: the first, and which places they are of (token * k + place,
+ * counted over all ranks), in order. */
+struct exact_moe_expert {
+    uint32_t local, count;
+    uint64_t first;
+    const uint64_t *places;
+};
+
+/* Calls `see` for each expert of this rank until it returns 1. Returns that, or 0; 1, with a
+ * sentence, where there is no memory. */
+typedef int (*exact_moe_see)(const struct sim_launch *l, const struct exact_moe_expert *e,
+                             const void *with);
+int exact_moe_walk(const struct sim_launch *l, exact_moe_see see, const void *with);
+
+/* 1, with a sentence: `said`, first row and number of rows of each expert, is wrong of this one. */
+int exact_moe_check_said(const struct sim_launch *l, const struct exact_moe_expert *e,
+                         const uint32_t *said);
+
 void exact_moe_fill(const struct sim_launch *l);
 int exact_moe_verify(const struct sim_launch *l);

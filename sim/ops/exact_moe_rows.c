@@ -11,40 +11,6 @@
 
 #define NOT_A_NUMBER 0x7fc1 /* of bf16: in rows that nobody may read */
 
-/* The places whose expert is `expert`, in order, to `places`; how many. */
-static uint32_t exact_moe_rows_of(const struct mk_plan *plan, const uint32_t *ids, uint32_t expert,
-                                  uint64_t *places)
-{
-    const struct mk_moe *m = &plan->problem.moe;
-    uint32_t count = 0;
-    for (uint64_t i = 0; i < mk_world(&plan->problem.topo) * m->tokens * m->k; i++)
-        if (ids[i] == expert)
-            places[count++] = i;
-    return count;
-}
-
-/* Calls `see` for each expert of this rank with its first row and its places, until it returns 1. 1
- * also without memory. */
-static int exact_moe_rows_walk(const struct sim_launch *l,
-                               int (*see)(const struct sim_launch *l, uint32_t local,
-                                          uint64_t first, const uint64_t *places, uint32_t count))
-{
-    const struct mk_moe *m = &l->plan->problem.moe;
-    const struct mk_topo *t = &l->plan->problem.topo;
-    uint32_t world = mk_world(t), each = (uint32_t)m->experts / world,
-             *ids = exact_moe_all_taken(l);
-    uint64_t *places = malloc(world * m->tokens * m->k * sizeof *places), first = 0;
-    int ends = !ids || !places;
-    for (uint32_t local = 0; local < each && !ends; local++) {
-        uint32_t count = exact_moe_rows_of(l->plan, ids, t->rank * each + local, places);
-        ends = see(l, local, first, places, count);
-        first += mk_round_up(count, l->plan->problem.tuning.tile_m);
-    }
-    free(ids);
-    free(places);
-    return ends;
-}
-
 /* ---- out ---- */
 
 static uint64_t exact_moe_rows_bytes(const struct mk_plan *plan)
@@ -71,30 +37,27 @@ void exact_moe_rows_fill_out(const struct sim_launch *l)
     exact_moe_fill_ids(l, l->arguments[1]);
 }
 
-static int exact_moe_rows_see(const struct sim_launch *l, uint32_t local, uint64_t first,
-                              const uint64_t *places, uint32_t count)
+static int exact_moe_rows_see(const struct sim_launch *l, const struct exact_moe_expert *e,
+                              const void *with)
 {
     const uint8_t *rows = l->arguments[2];
-    const uint32_t *said = l->arguments[3];
     const struct mk_moe *m = &l->plan->problem.moe;
     const uint64_t bytes = exact_moe_rows_bytes(l->plan);
-    if (said[2 * local] != first || said[2 * local + 1] != count)
-        return sim_wrong(l,
-                         "its expert %u has %u rows from %lu on, and is said to have %u from %u on",
-                         local, count, first, said[2 * local + 1], said[2 * local]);
-    for (uint32_t row = 0; row < count; row++)
-        for (uint64_t at = 0, token = places[row] / m->k; at < bytes; at++)
-            if (rows[(first + row) * bytes + at] != exact_moe_rows_byte(l, token, at))
+    (void)with;
+    if (exact_moe_check_said(l, e, l->arguments[3]))
+        return 1;
+    for (uint32_t row = 0; row < e->count; row++)
+        for (uint64_t at = 0, token = e->places[row] / m->k; at < bytes; at++)
+            if (rows[(e->first + row) * bytes + at] != exact_moe_rows_byte(l, token, at))
                 return sim_wrong(
                     l, "byte %lu of row %u of its expert %u is not that of token %lu of rank %lu",
-                    at, row, local, token % m->tokens, token / m->tokens);
+                    at, row, e->local, token % m->tokens, token / m->tokens);
     return 0;
 }
 
 int exact_moe_rows_verify_out(const struct sim_launch *l)
 {
-    sim_wrong(l, "no memory");
-    return exact_moe_rows_walk(l, exact_moe_rows_see);
+    return exact_moe_walk(l, exact_moe_rows_see, NULL);
 }
 
 /* ---- back ---- */
@@ -111,15 +74,16 @@ static float exact_moe_rows_weight(const struct sim_launch *l, uint64_t place)
     return 0.25f * (float)(1u << (sim_mix(sim_mix(l->seed ^ l->launch << 40) + place) >> 62));
 }
 
-static int exact_moe_rows_lay(const struct sim_launch *l, uint32_t local, uint64_t first,
-                              const uint64_t *places, uint32_t count)
+static int exact_moe_rows_lay(const struct sim_launch *l, const struct exact_moe_expert *e,
+                              const void *with)
 {
     uint16_t *rows = l->arguments[0];
     const uint64_t hidden = l->plan->problem.moe.hidden;
-    for (uint32_t row = 0; row < count; row++)
+    (void)with;
+    for (uint32_t row = 0; row < e->count; row++)
         for (uint64_t col = 0; col < hidden; col++)
-            rows[(first + row) * hidden + col] =
-                mk_bf16_from_float(exact_moe_rows_made(l, places[row], col));
+            rows[(e->first + row) * hidden + col] =
+                mk_bf16_from_float(exact_moe_rows_made(l, e->places[row], col));
     return 0;
 }
 
@@ -131,7 +95,7 @@ void exact_moe_rows_fill_back(const struct sim_launch *l)
     float *weights = l->arguments[2];
     for (uint64_t i = 0; i < l->plan->problem.m * m->hidden; i++)
         rows[i] = NOT_A_NUMBER;
-    exact_moe_rows_walk(l, exact_moe_rows_lay); /* of no memory Y is wrong */
+    exact_moe_walk(l, exact_moe_rows_lay, NULL); /* of no memory Y is wrong */
     exact_moe_fill_ids(l, l->arguments[1]);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
         weights[i] = exact_moe_rows_weight(l, rank * m->tokens * m->k + i);
