@@ -11,6 +11,7 @@
  *
  * One GPU. Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  */
+#include "core/mkernel.h"
 #include "core/quantize.h"
 #include "tests/helpers/gpu_inputs.cuh"
 #include "tests/helpers/quantize.h"
