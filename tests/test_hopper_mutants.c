@@ -21,10 +21,10 @@ static const struct {
      * in gemm_pass a lane would have to be two phases of a stage behind its warp's first; behind
      * gemm_give all lanes meet where the tile is stored or sent, before the next is asked for */
     {"gemm.cuh", HOPPER_P_SYNCWARP, 2},
-    {"gemm_consume.cuh", HOPPER_P_SYNCWARP, 2},
+    {"gemm_consume.cuh", HOPPER_P_SYNCWARP, 3},
     {"moe_ffn_wgmma.cuh", HOPPER_P_SYNCWARP, 1},
     {"moe_ffn_fp8.cu", HOPPER_P_SYNCWARP, 1},
-    {"attention.cuh", HOPPER_P_SYNCWARP, 1},
+    {"attention.cuh", HOPPER_P_SYNCWARP, 2},
     /* consumers, and what follows the engine, with fewer registers than ptxas was told: its
      * business */
     {"gemm.cuh", HOPPER_P_REGISTERS, 2},
@@ -41,8 +41,8 @@ static const struct {
     {"gemm_launch_fp8.cuh", HOPPER_P_BARRIER, 1},
     /* it keeps ptxas from loading all at once; nothing is ordered by it */
     {"fragments.cuh", HOPPER_P_SYNCWARP, 1},
-    /* it keeps a compiler of PTX from parting lanes there; nothing is ordered by it */
-    {"gemm_promote.cuh", HOPPER_P_SYNCWARP, 1},
+    /* lanes come together before aligned instructions; nothing is ordered by it */
+    {"ring.cuh", HOPPER_P_SYNCWARP, 2},
     /* a second one, and nothing was done to the registers between */
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
     /* behind a wait for all bulk stores, which is a proxy fence itself */

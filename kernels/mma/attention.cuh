@@ -484,6 +484,7 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
             } else if (threadIdx.x == 0) {
                 ptx_store_shared((place ^ 32) + 16, source->take());
             }
+            __syncwarp(); /* as kernels/mma/ring.cuh says */
             if (first && shape::held)
 #pragma unroll
                 for (int i = 0; i < shape::held; i++)

@@ -97,9 +97,7 @@ PTX_FN void mma_multiply_32(float (&sum)[shape::blocks][shape::sums],
     for (int t = 0; t < steps; t++) {
         const int soon = t + ahead;
         if (soon == steps && ends) {
-            __syncwarp();
-            if (threadIdx.x % 32 == 0)
-                ptx_mbar_arrive(pipeline_empty<shape::stages>(barriers, at->stage));
+            ring_give_back(pipeline_empty<shape::stages>(barriers, at->stage));
             pipeline_step<shape::stages>(at);
             from->b = shared + at->stage * shape::stage_bytes + lane->b;
             if (more)
@@ -214,6 +212,7 @@ PTX_FN void mma_consume(const struct mma_operands *op, tile_source *source, uint
         const auto landed = [&] {
             if (threadIdx.x % 128 == 0)
                 source->begin(i, &tile);
+            __syncwarp();
         };
         if constexpr (tile_source::scaled)
             mma_promote<shape>(sum, shared, &lane, &at, source, &tile, i, stages_of_k, op->limit_ns,

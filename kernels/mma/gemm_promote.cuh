@@ -23,9 +23,6 @@ PTX_FN struct mma_lane_scales mma_scales_of(const tile_source *source, uint32_t 
                                             const struct mk_tile *tile, uint32_t row)
 {
     const struct engine_scales s = source->scales(i, tile, 0);
-    if constexpr (tile_source::gathers)
-        __syncwarp(); /* lanes part below: without it what the driver makes of PTX on an H200 read
-                       * addresses that are none */
     const uint32_t last = s.rows - 1, upper = row < last ? row : last,
                    lower = row + 8 < last ? row + 8 : last;
     if constexpr (tile_source::gathers)
@@ -76,9 +73,7 @@ PTX_FN void mma_promote_stage(float (&sum)[shape::sums], struct mma_promote_lane
                     mma_load_a<shape>(a[soon / groups % 2], from.a, 0);
                 mma_load_b<shape>(b[soon % 2], from.b, 0, soon % groups);
             } else {
-                __syncwarp();
-                if (threadIdx.x % 32 == 0)
-                    ptx_mbar_arrive(empty);
+                ring_give_back(empty);
             }
 #pragma unroll
             for (int n = 0; n < 2; n++)

@@ -1,7 +1,13 @@
 /* A ring of stages in shared memory between a warp that fills them by cp.async, 16 bytes a lane at
  * a time, and warps that read them by ldmatrix. It is kernels/pipeline.cuh's ring for GPUs where
  * mbarriers count no bytes and a wait does not suspend its thread: `full` counts the copies of 32
- * lanes. */
+ * lanes.
+ *
+ * ldmatrix and mma.sync are `.aligned`: all lanes of a warp come to them together (PTX ISA, 9.7.14).
+ * Lanes part where each polls by itself, and where one acts for its warp; some compilers of PTX leave
+ * them apart until somebody brings them together. So that is done where they part: a warp waits by
+ * ring_wait_full and gives a stage back by ring_give_back, and another branch of one lane that such
+ * an instruction follows ends with __syncwarp. */
 #pragma once
 
 #include "kernels/mma/mma.cuh"
@@ -29,11 +35,21 @@ PTX_FN void ring_wait(uint32_t bar, struct mbar_phase phase, uint64_t limit_ns)
             ptx_fail();
 }
 
-/* A reader: the stage's copies are here. */
+/* A reader, all lanes of a warp: the stage's copies are here. One thread calls ring_wait. */
 template <int stages>
 PTX_FN void ring_wait_full(uint32_t barriers, const struct pipeline_position *at, uint64_t limit_ns)
 {
     ring_wait(pipeline_full<stages>(barriers, at->stage), at->phase, limit_ns);
+    __syncwarp();
+}
+
+/* A reader, all lanes of a warp: they have read what was in the stage with this barrier `empty`. */
+PTX_FN void ring_give_back(uint32_t empty)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        ptx_mbar_arrive(empty);
+    __syncwarp();
 }
 
 /* The producer, before it fills the stage: its readers are done. If that lasts longer than it may,

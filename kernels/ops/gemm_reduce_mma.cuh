@@ -110,6 +110,13 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
         return &reduce_works->of[i % REDUCE_WORKS];
     }
 
+    /* One thread. */
+    ENGINE_MEMBER void wait_work(const struct pipeline_position *at) const
+    {
+        ring_wait(pipeline_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), at->stage), at->phase,
+                  operands->limit_ns);
+    }
+
     /* Consumers are told only whether there is one. The producer takes the first as it is, so that its
      * loads need not wait. */
     ENGINE_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
@@ -121,7 +128,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
             return true;
         if (bulk && i > 0) {
             const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
-            ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
+            wait_work(&at);
             *tile = work(i)->tile;
         } else {
             gemm_rs_tile(p, number_of(i), tile);
@@ -181,7 +188,7 @@ template <class op> struct reduce_mma_source : reduce_tiles<mma_engine, op, mma_
     ENGINE_MEMBER void begin(uint32_t i, const struct mk_tile *tile)
     {
         const struct pipeline_position at = pipeline_at<REDUCE_WORKS>(i);
-        ring_wait_full<REDUCE_WORKS>(ptx_shared(reduce_works->ring), &at, operands->limit_ns);
+        wait_work(&at);
         mma_op_source::begin(i, tile);
     }
 
