@@ -16,6 +16,7 @@ enum {
 
     NAMED_PRODUCERS, /* the warps of engine mma that copy to the ring */
     NAMED_COPIERS,   /* all threads of engine mma's attention, who all copy */
+    NAMED_CONSUMERS, /* all warpgroups of engine wgmma's attention that multiply */
     NAMED_END
 };
 static_assert(NAMED_END <= 16, "a block has barriers 0 to 15");
@@ -53,4 +54,9 @@ PTX_FN struct named_barrier named_producers(uint32_t warps)
 PTX_FN struct named_barrier named_copiers(uint32_t threads)
 {
     return named_barrier(NAMED_COPIERS, threads);
+}
+
+PTX_FN struct named_barrier named_consumers(uint32_t threads)
+{
+    return named_barrier(NAMED_CONSUMERS, threads);
 }

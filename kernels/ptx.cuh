@@ -171,6 +171,22 @@ PTX_FN void ptx_bar_sync(struct named_barrier at)
     asm volatile("bar.sync %0, %1;" ::"r"(at.id), "r"(at.threads) : "memory");
 }
 
+/* As ptx_bar_sync. Whether `mine` was true in any of these threads. */
+PTX_FN bool ptx_bar_any(struct named_barrier at, bool mine)
+{
+    uint32_t any;
+    asm volatile("{\n"
+                 ".reg .pred p, q;\n"
+                 "setp.ne.u32 p, %3, 0;\n"
+                 "bar.red.or.pred q, %1, %2, p;\n"
+                 "selp.u32 %0, 1, 0, q;\n"
+                 "}"
+                 : "=r"(any)
+                 : "r"(at.id), "r"(at.threads), "r"((uint32_t)mine)
+                 : "memory");
+    return any != 0;
+}
+
 /* Counts this warp in as ptx_bar_sync does, and goes on: a thread that waits there is let
  * through when the last has come. */
 PTX_FN void ptx_bar_arrive(struct named_barrier at)

@@ -45,6 +45,8 @@ static const struct {
     {"ring.cuh", HOPPER_P_SYNCWARP, 2},
     /* a second one, and nothing was done to the registers between */
     {"attention_consumer.cuh", HOPPER_P_WGMMA_FENCE, 1},
+    /* whether values are to be cleaned: all of these are finite */
+    {"attention_consumer.cuh", HOPPER_P_BARRIER, 1},
     /* behind a wait for all bulk stores, which is a proxy fence itself */
     {"cta.cuh", HOPPER_P_FENCE_ASYNC, 1},
     {"gemm_reduce_source.cuh", HOPPER_P_FENCE_ASYNC, 1}, /* the same */

@@ -203,6 +203,7 @@ PTX_FN void attention_compute(const struct attention_operands *op, Source *sourc
     typedef attention_roles<shape> roles;
     uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
     if (threadIdx.x == 0) {
+        ptx_store_shared(shared + shape::notes_offset + shape::dim * 4, (uint32_t)ATTENTION_NONE);
         ptx_tensormap_prefetch(&op->q);
         ptx_tensormap_prefetch(&op->o);
         pipeline_init<shape::stages>(shared + shape::k_barriers,

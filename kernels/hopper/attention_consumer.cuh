@@ -122,12 +122,44 @@ PTX_FN void attention_ends(int32_t (&end)[2], const struct attention_keys *keys,
         end[r] = min(keys->keys, row + r * 8 + keys->diagonal + 1) - first;
 }
 
-/* One step: takes up block `next`, and adds P V of the block before. */
+/* Before a block's P V, where not all rows of the tile see all of its keys: V has what 0 may be
+ * multiplied with. All consumers call, each for a part of it. */
+template <class shape>
+PTX_FN void attention_clean(const struct attention_operands *op, const struct attention_state *t,
+                            const struct attention_keys *keys, int32_t block, int32_t tile)
+{
+    constexpr uint32_t threads = shape::groups * 128;
+    const uint32_t thread = threadIdx.x - 128,
+                   values = t->shared + shape::v_offset + t->v_ring.stage * shape::block_bytes;
+    const int32_t first = block * shape::keys,
+                  all = min(keys->keys, keys->diagonal + 1) - first; /* that all rows see */
+    uint32_t any = 0;
+    pipeline_wait_full<shape::stages>(t->shared + shape::v_barriers, &t->v_ring, op->limit_ns);
+    for (int panel = 0; panel < shape::panels; panel++)
+#pragma unroll 1 /* registers */
+        for (uint32_t i = max(all, 0) * 8 + thread; i < shape::keys * 8; i += threads)
+            any |= clean_not_finite(ptx_load_shared_4(values + (panel * shape::keys * 8 + i) * 16));
+    if (ptx_bar_any(named_consumers(threads), any != 0))
+        clean_block<shape>(values, t->shared + shape::notes_offset, tile, keys->keys - first,
+                           first - keys->diagonal, thread, named_consumers(threads));
+}
+
+/* Adds to a thread's sums what its rows see and a block does not have any more. */
+template <class shape>
+PTX_FN void attention_add_seen(float (&o)[shape::dim / 2], const struct attention_state *t)
+{
+#pragma unroll
+    for (int i = 0; i < shape::dim / 2; i++)
+        o[i] += clean_seen(t->shared + shape::notes_offset, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2,
+                           t->row + i / 2 % 2 * 8);
+}
+
+/* One step: takes up block `next` of tile `tile`, and adds P V of the block before. */
 template <class shape, bool masked>
 PTX_FN void attention_step(const struct attention_operands *op, struct attention_state *t,
                            float (&s)[shape::keys / 2], uint32_t (&p)[shape::keys / 4],
                            float (&o)[shape::dim / 2], uint32_t *accumulate,
-                           const struct attention_keys *keys, int32_t next)
+                           const struct attention_keys *keys, int32_t next, int32_t tile)
 {
     float factor[2];
     uint32_t k = t->k_ring.stage, v = t->v_ring.stage;
@@ -157,6 +189,8 @@ PTX_FN void attention_step(const struct attention_operands *op, struct attention
     attention_release<shape>(t->shared + shape::v_barriers, &t->v_ring);
     attention_round<shape>(p, s);
     attention_scale<shape>(o, factor);
+    if (masked)
+        attention_clean<shape>(op, t, keys, next, tile);
 }
 
 /* The first block: its weights are there, its P V is not. */
@@ -276,23 +310,28 @@ PTX_FN void attention_consume(const struct attention_operands *op, Source *sourc
         source->tile(id, &tile);
         source->keys(tile, 0, &keys);
         int32_t left = attention_blocks<shape>(&tile, 0, &keys) - 1;
+        int32_t clean = attention_clean_blocks<shape>(&keys);
         uint32_t accumulate = 0;
         attention_first<shape>(op, &t, s, p, &keys, left);
+        if (left >= clean)
+            attention_clean<shape>(op, &t, &keys, left, id);
         if (threadIdx.x % 128 == 0)
             source->begin(id, tile, group);
         for (uint32_t run = 0;;) {
-            int32_t clean = attention_clean_blocks<shape>(&keys, group * 64);
             while (left > clean)
-                attention_step<shape, true>(op, &t, s, p, o, &accumulate, &keys, --left);
+                attention_step<shape, true>(op, &t, s, p, o, &accumulate, &keys, --left, id);
             while (left > 0)
-                attention_step<shape, false>(op, &t, s, p, o, &accumulate, &keys, --left);
+                attention_step<shape, false>(op, &t, s, p, o, &accumulate, &keys, --left, id);
             if (!source->keys(tile, ++run, &keys))
                 break;
             left = attention_blocks<shape>(&tile, run, &keys);
+            clean = attention_clean_blocks<shape>(&keys);
         }
         if (shape::own_o)
             pipeline_release<1, 1>(shared + shape::q_barriers, 0, threadIdx.x % 32);
         attention_finish<shape>(op, &t, p, o, accumulate, tile.rows, source->lse(tile));
+        if (clean_noted(shared + shape::notes_offset, shape::dim, id))
+            attention_add_seen<shape>(o, &t);
         attention_store<shape>(source->output(&op->o, tile), o, shared, group, &tile);
         if (!shape::own_o)
             pipeline_release<1, 1>(shared + shape::q_barriers, 0, threadIdx.x % 32);

@@ -2,7 +2,7 @@
  * attention.cuh. */
 #pragma once
 
-#include "kernels/attention_source.cuh"
+#include "kernels/attention_clean.cuh"
 #include "kernels/pipeline.cuh"
 #include "kernels/hopper/wgmma.cuh"
 #include "kernels/warp_roles.cuh"
@@ -53,7 +53,15 @@ template <int dim_, int keys_, int groups_, int stages_, bool own_o_> struct att
                               q_barriers = v_barriers + 16 * stages;
     static constexpr uint32_t tile_offset =
         q_barriers + 16; /* the number of the tile whose Q is there */
-    static constexpr uint32_t shared_bytes = tile_offset + 8 + 1024; /* to align the first */
+    static constexpr uint32_t notes_offset = tile_offset + 8; /* kernels/attention_clean.cuh */
+    static constexpr uint32_t shared_bytes =
+        notes_offset + clean_bytes<dim> + 1024; /* to align the first */
+
+    /* In a block of V: columns 2 * pair, ... of a key. */
+    static ATTENTION_MEMBER uint32_t value_pair(uint32_t key, uint32_t pair)
+    {
+        return pair / 32 * (keys * 128) + key * 128 + (pair / 4 % 8 ^ key % 8) * 16 + pair % 4 * 4;
+    }
 
     static_assert(dim % 64 == 0 && dim <= 256 && keys % 16 == 0 && keys <= 256,
                   "what wgmma and TMA take");
@@ -61,9 +69,8 @@ template <int dim_, int keys_, int groups_, int stages_, bool own_o_> struct att
                   "what a CTA of Hopper has");
 };
 
-/* Of a run's blocks, how many first ones need no mask for the 64 rows from `row` on. */
-template <class shape>
-PTX_FN int32_t attention_clean_blocks(const struct attention_keys *keys, int32_t row)
+/* Of a run's blocks, how many first ones need no mask for any row of the tile. */
+template <class shape> PTX_FN int32_t attention_clean_blocks(const struct attention_keys *keys)
 {
-    return max(min(keys->keys, row + keys->diagonal + 1), 0) / shape::keys;
+    return max(min(keys->keys, keys->diagonal + 1), 0) / shape::keys;
 }

@@ -106,6 +106,8 @@ PTX_FN void ptx_cluster_sync(HOPPER_AT)
 }
 PTX_CALL(void, ptx_bar_sync, (struct named_barrier at, HOPPER_AT),
          hopper_barrier(at.id, at.threads, 0));
+PTX_CALL(bool, ptx_bar_any, (struct named_barrier at, bool mine, HOPPER_AT),
+         return hopper_barrier(at.id, at.threads, mine) != 0);
 PTX_CALL(void, ptx_bar_arrive, (struct named_barrier at, HOPPER_AT),
          hopper_barrier_arrive(at.id, at.threads));
 PTX_CALL(void, ptx_fence_async_shared, (HOPPER_AT), hopper_fence_async(1, 0));
