@@ -16,6 +16,7 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_list own_list
 #define op_numbers own_numbers
 #define op_problem_text own_problem_text
+#define op_read_problem own_read_problem
 #define op_set_numbers own_set_numbers
 #define op_pieces own_pieces
 #define op_needs own_needs
