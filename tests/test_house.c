@@ -763,7 +763,8 @@ static void look_at_registry(const char *path, void *context)
     if (pclose(p) || !lines)
         fail_msg("%s: what it includes could not be found out", path);
     if (sees)
-        fail_msg("%s includes core/mkernel.h or core/ops/registry.h: a function or an operator more would "
+        fail_msg("%s includes core/mkernel.h or core/ops/registry.h: a function or an operator "
+                 "more would "
                  "compile it anew",
                  path);
     ++*(int *)context;
