@@ -1,7 +1,7 @@
 /* Values that are not finite, of keys that some query of a tile does not see: such a query's weight
  * is 0, and 0 times NaN or infinity is NaN. So where a mask or a run's end cuts a block, its V is
  * looked through before it is multiplied; what is not finite becomes 0 in shared memory, and which
- * rows see it is noted: it is added to their sums at the end. A row that does not see it has the
+ * rows see it is noted: it is added to their O at the end. A row that does not see it has the
  * bits that it has over any other V.
  *
  * Notes: a word for each column of the tile, three times 10 bits: the first row that sees +infinity,
@@ -77,12 +77,31 @@ PTX_FN bool clean_noted(uint32_t notes, int dim, int32_t tile)
     return (int32_t)ptx_load_shared(notes + dim * 4) == tile;
 }
 
-/* What row `row` sees in a column, to be added to its sum. */
-PTX_FN float clean_seen(uint32_t notes, uint32_t column, uint32_t row)
+/* What row `row` sees of a column with this note. */
+PTX_FN float clean_seen(uint32_t note, uint32_t row)
 {
-    const uint32_t note = ptx_load_shared(notes + column * 4);
     const float above = row >= (note & CLEAN_ROW) ? INFINITY : 0,
                 below = row >= (note >> 10 & CLEAN_ROW) ? -INFINITY : 0,
                 none = row >= note >> 20 ? NAN : 0;
     return above + below + none;
+}
+
+/* Adds to 64 rows of O in shared memory, bf16, what they see: to add infinity or NaN behind the
+ * rounding gives the same bits as before it. first: the tile's row that is the first of them.
+ * thread: of the 128 that call. */
+template <class shape>
+PTX_FN void clean_add_seen(uint32_t rows, uint32_t notes, uint32_t first, uint32_t thread)
+{
+    for (uint32_t pair = thread; pair < shape::dim / 2; pair += 128) {
+        const uint32_t low = ptx_load_shared(notes + pair * 8),
+                       high = ptx_load_shared(notes + pair * 8 + 4);
+#pragma unroll 1
+        for (uint32_t row = 0; row < 64; row++) {
+            const uint32_t place = rows + shape::output_pair(row, pair), o = ptx_load_shared(place);
+            ptx_store_shared(
+                place,
+                ptx_pack_bf16(__uint_as_float(o << 16) + clean_seen(low, first + row),
+                              __uint_as_float(o & 0xffff0000) + clean_seen(high, first + row)));
+        }
+    }
 }

@@ -144,16 +144,6 @@ PTX_FN void attention_clean(const struct attention_operands *op, const struct at
                            first - keys->diagonal, thread, named_consumers(threads));
 }
 
-/* Adds to a thread's sums what its rows see and a block does not have any more. */
-template <class shape>
-PTX_FN void attention_add_seen(float (&o)[shape::dim / 2], const struct attention_state *t)
-{
-#pragma unroll
-    for (int i = 0; i < shape::dim / 2; i++)
-        o[i] += clean_seen(t->shared + shape::notes_offset, i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2,
-                           t->row + i / 2 % 2 * 8);
-}
-
 /* One step: takes up block `next` of tile `tile`, and adds P V of the block before. */
 template <class shape, bool masked>
 PTX_FN void attention_step(const struct attention_operands *op, struct attention_state *t,
@@ -253,11 +243,13 @@ PTX_FN void attention_finish(const struct attention_operands *op, struct attenti
  * outside O. */
 template <class shape>
 PTX_FN void attention_store(const CUtensorMap *to, const float (&o)[shape::dim / 2],
-                            uint32_t shared, uint32_t group, const struct attention_tile *tile)
+                            const struct attention_state *t, const struct attention_tile *tile,
+                            bool noted)
 {
-    uint32_t thread = threadIdx.x % 128, lane = thread % 32;
-    uint32_t row = thread / 32 * 16 + lane % 16; /* whose address this lane gives to stmatrix */
-    uint32_t box = shared + shape::o_offset + group * shape::group_bytes;
+    const uint32_t thread = threadIdx.x % 128, lane = thread % 32,
+                   group = threadIdx.x / 128 - 1; /* read again: a register fewer is kept */
+    uint32_t row = thread / 32 * 16 + lane % 16;  /* whose address this lane gives to stmatrix */
+    const uint32_t box = t->q + shape::o_offset;
     if (shape::own_o && thread == 0)
         ptx_bulk_wait_read<0>();
     ptx_bar_sync(named_warpgroup(group));
@@ -268,6 +260,10 @@ PTX_FN void attention_store(const CUtensorMap *to, const float (&o)[shape::dim /
         ptx_stmatrix_x4(box + j / 4 * shape::panel_bytes + row * 128 + piece * 16,
                         ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
                         ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
+    }
+    if (noted) {
+        ptx_bar_sync(named_warpgroup(group));
+        clean_add_seen<shape>(box, t->shared + shape::notes_offset, group * 64, thread);
     }
     ptx_fence_async_shared();
     ptx_bar_sync(named_warpgroup(group));
@@ -330,9 +326,8 @@ PTX_FN void attention_consume(const struct attention_operands *op, Source *sourc
         if (shape::own_o)
             pipeline_release<1, 1>(shared + shape::q_barriers, 0, threadIdx.x % 32);
         attention_finish<shape>(op, &t, p, o, accumulate, tile.rows, source->lse(tile));
-        if (clean_noted(shared + shape::notes_offset, shape::dim, id))
-            attention_add_seen<shape>(o, &t);
-        attention_store<shape>(source->output(&op->o, tile), o, shared, group, &tile);
+        attention_store<shape>(source->output(&op->o, tile), o, &t, &tile,
+                               clean_noted(shared + shape::notes_offset, shape::dim, id));
         if (!shape::own_o)
             pipeline_release<1, 1>(shared + shape::q_barriers, 0, threadIdx.x % 32);
         if (threadIdx.x % 128 == 0)

@@ -57,10 +57,19 @@ template <int dim_, int keys_, int groups_, int stages_, bool own_o_> struct att
     static constexpr uint32_t shared_bytes =
         notes_offset + clean_bytes<dim> + 1024; /* to align the first */
 
-    /* In a block of V: columns 2 * pair, ... of a key. */
+    /* In rows of 128 bytes that TMA swizzled, `panel` bytes for each 64 columns: columns 2 * pair and
+     * 2 * pair + 1 of a row. */
+    static ATTENTION_MEMBER uint32_t pair_in(uint32_t panel, uint32_t row, uint32_t pair)
+    {
+        return pair / 32 * panel + row * 128 + (pair / 4 % 8 ^ row % 8) * 16 + pair % 4 * 4;
+    }
     static ATTENTION_MEMBER uint32_t value_pair(uint32_t key, uint32_t pair)
     {
-        return pair / 32 * (keys * 128) + key * 128 + (pair / 4 % 8 ^ key % 8) * 16 + pair % 4 * 4;
+        return pair_in(keys * 128, key, pair);
+    }
+    static ATTENTION_MEMBER uint32_t output_pair(uint32_t row, uint32_t pair)
+    {
+        return pair_in(panel_bytes, row, pair);
     }
 
     static_assert(dim % 64 == 0 && dim <= 256 && keys % 16 == 0 && keys <= 256,
