@@ -67,7 +67,7 @@ endif
 endif
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
-LIB_C   := $(wildcard core/*.c core/*/*.c sim/*.c sim/*/*.c tracer/*.c tracer/*/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
+LIB_C   := $(wildcard core/*/*.c sim/*.c sim/*/*.c tracer/*.c tracer/*/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
 GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench/bench_cudnn.c experiments/bench/bench_gpu.c experiments/bench/bench_gpu_report.c experiments/bench/bench_other.c experiments/bench/bench_torch.c experiments/job/gpu_operands.c experiments/job/gpu_shape.c experiments/job/run_events.c experiments/tune/tune_gpu.c $(filter-out experiments/baselines/script.c,$(wildcard experiments/baselines/*.c)))
 NIC_C   := $(wildcard backends/softnic/*.c)
 CMD_C   := $(filter-out $(GPU_ONLY_C),$(wildcard experiments/*.c experiments/*/*.c))
@@ -91,8 +91,8 @@ LIB_C   := $(filter-out backends/efa/%,$(LIB_C))
 NIC_C   := $(filter-out backends/softnic/efadv.c,$(NIC_C))
 endif
 ifneq ($(HAVE_CUDA),)
-LIB_CU  := $(wildcard kernels/*.cu kernels/*/*.cu)
-LIB_C   += $(wildcard kernels/*.c kernels/*/*.c)
+LIB_CU  := $(wildcard kernels/*/*.cu)
+LIB_C   += $(wildcard kernels/*/*.c)
 CMD_CU  := $(wildcard experiments/*.cu experiments/*/*.cu)
 CUDA_CFLAGS := -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
 # libcudart_static needs no CUDA library at start: the binary runs on machines without a GPU.
@@ -103,28 +103,28 @@ NVCC_GPUS := -gencode=arch=compute_90a,code=sm_90a
 # those to come. What includes it, or only moves, and what every run needs is built for all; the rest is Hopper's.
 HAVE_SM_120 := $(filter sm_120,$(shell $(NVCC) --list-gpu-code 2>/dev/null))
 NVCC_EVERY_GPU := $(NVCC_GPUS) -gencode=arch=compute_80,code=[sm_80,compute_80] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
-EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/(launch(_fp16|_fp8)?|attention)|ops/gemm_reduce_mma)\.cuh"' $(LIB_CU)) $(wildcard kernels/*.cu tests/gpu_mma*.cu) $(CMD_CU)
+EVERY_GPU_CU := $(shell grep -lE '"kernels/(mma/(launch(_fp16|_fp8)?|attention)|sums/gemm_reduce_mma)\.cuh"' $(LIB_CU)) $(wildcard kernels/host/*.cu) kernels/ops/quantize.cu $(wildcard tests/gpu_mma*.cu) $(CMD_CU)
 $(EVERY_GPU_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_EVERY_GPU)
 # GEMM operators of bf16 on engine mma have no instruction that is newer than 8.0: nvcc compiles them once, and ptxas makes code for each GPU
 # of that PTX. (Of attention, which takes all registers, it then makes some that spill.)
 NVCC_FROM_80 := -gencode=arch=compute_80,code=[sm_80,sm_90$(HAVE_SM_120:%=,%),compute_80]
-FROM_80_CU := $(filter-out %fp8_mma.cu %attention_mma.cu,$(wildcard kernels/ops/*_mma.cu))
+FROM_80_CU := $(filter-out %fp8_mma.cu %attention_mma.cu,$(wildcard kernels/*/*_mma.cu))
 $(FROM_80_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_FROM_80)
 # From 9.0 on tiles come by TMA: PTX of its own, which GPUs that come take too. (MoE gathers rows, and has no other code there.)
 NVCC_FROM_90 := -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90$(HAVE_SM_120:%=,%),compute_90]
-$(patsubst %.cu,$(BUILD)/%.cu.o,$(filter-out kernels/ops/moe%,$(FROM_80_CU))): NVCC_GPUS = $(NVCC_FROM_90)
+$(patsubst %.cu,$(BUILD)/%.cu.o,$(filter-out kernels/moe/%,$(FROM_80_CU))): NVCC_GPUS = $(NVCC_FROM_90)
 # Nor has what only moves, or adds, any that is Hopper's alone.
 MOVE_CU := $(shell grep -l '"kernels/ops/move\.cuh"' kernels/ops/*.cu)
 $(MOVE_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_FROM_90)
 # Attention has a kernel for these alone.
-$(BUILD)/kernels/ops/ring_attention_mma.cu.o: NVCC_GPUS = -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
+$(BUILD)/kernels/attention/ring_attention_mma.cu.o: NVCC_GPUS = -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
 # mma.sync multiplies e4m3 from 8.9 on. Hopper, which has wgmma for it, runs the PTX.
-FP8_MMA_CU := $(wildcard kernels/ops/*_fp8_mma.cu tests/gpu_fp8_mma.cu)
+FP8_MMA_CU := $(wildcard kernels/*/*_fp8_mma.cu tests/gpu_fp8_mma.cu)
 NVCC_FP8_MMA := -gencode=arch=compute_89,code=[sm_89,compute_89] $(HAVE_SM_120:%=-gencode=arch=compute_120,code=%)
 $(FP8_MMA_CU:%.cu=$(BUILD)/%.cu.o): NVCC_GPUS = $(NVCC_FP8_MMA)
 # MoE's, which TMA serves nowhere, from one PTX, as NVCC_FROM_80: a third less to compile, and what moe_ffn keeps lies in registers on 12.0, too.
 NVCC_FROM_89 := -gencode=arch=compute_89,code=[sm_89$(HAVE_SM_120:%=,%),compute_89]
-$(patsubst %.cu,$(BUILD)/%.cu.o,$(filter kernels/ops/moe%,$(FP8_MMA_CU))): NVCC_GPUS = $(NVCC_FROM_89)
+$(patsubst %.cu,$(BUILD)/%.cu.o,$(filter kernels/moe/%,$(FP8_MMA_CU))): NVCC_GPUS = $(NVCC_FROM_89)
 # Not for a GPU: the driver compiles it.
 $(BUILD)/tests/engines/conform_80.cu.o: NVCC_GPUS = -gencode=arch=compute_80,code=compute_80
 # Code that a driver unpacks when a kernel is loaded: a fifth of what nvcc makes else. (--compress-mode=size: a seventh, for a tenth of
@@ -136,7 +136,7 @@ NVCCFLAGS  = -std=c++17 -O3 -lineinfo -I. $(NVCC_GPUS) $(NVCC_SMALL) -Xptxas=--w
 endif
 # The kernels once more, for the emulated Hopper (docs/EMULATION.md): by the C++ compiler against sim/hopper/include, which stands
 # in for CUDA. -fsanitize=thread inserts a call at each load and store; sim/hopper/symbols names the machine's functions for them.
-EMU_CU  := $(if $(HAVE_CXX),$(filter-out kernels/gpu_clock.cu,$(wildcard kernels/*.cu kernels/*/*.cu)))
+EMU_CU  := $(if $(HAVE_CXX),$(filter-out kernels/host/gpu_clock.cu,$(wildcard kernels/*/*.cu)))
 EMU_VOLATILE := $(if $(shell $(CXX) --version 2>/dev/null | grep -i clang),-mllvm -tsan-distinguish-volatile=1,--param tsan-distinguish-volatile=1)
 EMU_FLAGS := -std=c++17 -O1 -g1 -fPIC -I sim/hopper/include -I. -D__CUDACC__ -DMK_EMULATED -fsanitize=thread -fno-exceptions -fno-rtti -fno-threadsafe-statics \
              -ffp-contract=off -Wno-unknown-pragmas -Wno-psabi $(EMU_VOLATILE)
@@ -230,7 +230,7 @@ $(eval $(call embeds,$(BUILD)/experiments/sim/validate_report.o,experiments/sim/
 $(eval $(call embeds,$(BUILD)/experiments/common/picture.o,experiments/common/picture.py))
 $(eval $(call embeds,$(BUILD)/tracer/sql.o,$(wildcard tracer/*.sql)))
 $(eval $(call embeds,$(BUILD)/experiments/trace/trace_summary.o,experiments/trace/summary.sql))
-$(eval $(call embeds,$(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o,core/tuning.plans))
+$(eval $(call embeds,$(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o,core/plan/tuning.plans))
 $(eval $(call embeds,$(BUILD)/core/machine.o $(BUILD)/fuzz/core/machine.o,$(wildcard experiments/machines/*)))
 
 $(BUILD)/libsoftnic.so: $(NIC_O)

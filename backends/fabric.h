@@ -4,7 +4,7 @@
  * configuration at most. */
 #pragma once
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 
 struct fabric;
 

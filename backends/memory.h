@@ -4,7 +4,7 @@
  * pinned host memory (backends/stage.h). */
 #pragma once
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 
 enum memory_way { MEMORY_TO_HOST, MEMORY_FROM_HOST };
 

@@ -1,8 +1,8 @@
 /* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and
  * starts the proxy. */
 #include "backends/nic.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "backends/proxy.h"
 #include "backends/stage.h"
 #include "backends/wall_clock.h"

@@ -1,5 +1,5 @@
 #include "backends/nic.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <grp.h>

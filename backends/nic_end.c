@@ -1,7 +1,7 @@
 #ifdef MK_HAVE_VERBS
 #include "backends/nic_end.h"
 #include "backends/verbs/verbs_rc.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #ifdef MK_HAVE_EFA
 #include "backends/efa/efa.h"
 #endif

@@ -1,6 +1,6 @@
 #include "backends/stage_state.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "backends/wall_clock.h"
 
 #include <errno.h>

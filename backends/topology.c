@@ -1,5 +1,5 @@
 #include "backends/topology.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -2,7 +2,7 @@
  * (backends/proxy.h). */
 #pragma once
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 /* CLOCK_MONOTONIC, ns. `context` is not used. */
 static inline uint64_t wall_clock(void *context)

@@ -2,8 +2,8 @@
  * cost on the virtual clock. */
 #pragma once
 
-#include "core/plan.h"
-#include "core/random.h"
+#include "core/plan/plan.h"
+#include "core/base/random.h"
 
 struct sim_random {
     uint64_t state;

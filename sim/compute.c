@@ -1,9 +1,9 @@
 #include "sim/compute.h"
 
-#include "core/epilogue.h"
-#include "core/half.h"
-#include "core/quantize.h"
-#include "core/sum_tree.h"
+#include "core/plan/epilogue.h"
+#include "core/cta/half.h"
+#include "core/base/quantize.h"
+#include "core/cta/sum_tree.h"
 #include "sim/op.h"
 #include "sim/vectorised.h"
 

@@ -1,15 +1,15 @@
-/* The CTA interface of core/cta.h on the host: a CTA is a coroutine that yields in every call, and
+/* The CTA interface of core/cta/cta.h on the host: a CTA is a coroutine that yields in every call, and
  * the executor that runs the coroutines decides which one goes on. Form (a) is exec_host.c (a
  * process per rank, real time), form (b) world.c (everything in one thread, virtual time). They
  * differ in what struct sim_rank points to and in nothing else. */
 #pragma once
 
-#include "core/command.h"
-#include "core/cta_combine.h"
-#include "core/cta_norm.h"
-#include "core/cta_outbox.h"
-#include "core/cta_route.h"
-#include "core/failure.h"
+#include "core/cta/command.h"
+#include "core/cta/cta_combine.h"
+#include "core/cta/cta_norm.h"
+#include "core/cta/cta_outbox.h"
+#include "core/cta/cta_route.h"
+#include "core/comm/failure.h"
 #include "sim/coroutine.h"
 
 struct sim_cta;
@@ -44,7 +44,7 @@ struct sim_transfer {
     enum mk_dtype number;
 };
 
-/* The calls of core/cta.h, where an executor has its own. `bytes`: those that a copy moves. */
+/* The calls of core/cta/cta.h, where an executor has its own. `bytes`: those that a copy moves. */
 struct sim_calls {
     /* for `count` flags that follow each other */
     int (*wait)(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,

@@ -1,8 +1,8 @@
 /* A case of the property test: everything about a run drawn from its seed. */
-#include "core/epilogue.h"
-#include "core/quantize.h"
+#include "core/plan/epilogue.h"
+#include "core/base/quantize.h"
 #include "core/ops/op.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "sim/world.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* How a case of the explorer becomes one for emulated GPUs. */
-#include "core/epilogue.h"
-#include "core/gemm_tiles.h"
+#include "core/plan/epilogue.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "sim/emulated.h"
 #include "sim/world.h"

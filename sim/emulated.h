@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/mkernel.h"
-#include "kernels/launch.h"
-#include "core/plan.h"
+#include "kernels/engine/launch.h"
+#include "core/plan/plan.h"
 
 /* SMs of a GPU that runs whole jobs: enough for the plans that formulas make, few enough for two
  * mappings of memory for each thread of each block. */

@@ -1,11 +1,11 @@
 #include "sim/exact.h"
 
-#include "core/e4m3.h"
-#include "core/epilogue.h"
-#include "core/half.h"
+#include "core/base/e4m3.h"
+#include "core/plan/epilogue.h"
+#include "core/cta/half.h"
 #include "core/ops/op.h"
-#include "core/quantize.h"
-#include "core/scoped.h"
+#include "core/base/quantize.h"
+#include "core/base/scoped.h"
 #include "sim/clock.h"
 
 #include <math.h>
@@ -275,7 +275,7 @@ static int exact_verify_codes(const struct mk_problem *q, const struct sim_launc
     return 0;
 }
 
-/* Of an epilogue of rows: what follows the sums `expected` (core/epilogue.h). An element of a
+/* Of an epilogue of rows: what follows the sums `expected` (core/plan/epilogue.h). An element of a
  * normed row may be the next of bf16. */
 static int exact_verify_rows(const struct mk_problem *q, const struct sim_launch *l, uint64_t first,
                              uint64_t rows, const int32_t *expected)

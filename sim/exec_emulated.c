@@ -4,10 +4,10 @@
  * processes' hands in it, and the explorer, where nothing has, does it better (world_emulated.c).
  */
 #include "backends/wall_clock.h"
-#include "core/comm.h"
-#include "core/gpus.h"
-#include "core/sentence.h"
-#include "kernels/report.h"
+#include "core/comm/comm.h"
+#include "core/comm/gpus.h"
+#include "core/base/sentence.h"
+#include "kernels/host/report.h"
 #include "sim/emulated.h"
 #include "sim/emulated_copy.h"
 #include "sim/hopper/hopper.h"

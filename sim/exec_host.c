@@ -1,7 +1,7 @@
 /* The host executor, form (a): a rank is a process, its CTAs are coroutines on one thread, time and
  * fabric are real. */
 #include "backends/wall_clock.h"
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "sim/compute.h"
 #include "sim/host_heap.h"
 #include "sim/launch_queue.h"

@@ -3,7 +3,7 @@
  * nothing stays behind however a process ends), and the command rings. */
 #pragma once
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 
 /* Makes this rank's heap of comm->heap.bytes and maps the peers of its node. Every rank of the job
  * calls; they return together, all well or all in error. 0 or -errno with comm->error set. Thread:

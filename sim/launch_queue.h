@@ -2,7 +2,7 @@
  * thread of the executor runs them one after the other, and every wait for it has an end. */
 #pragma once
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 
 #include <pthread.h>
 

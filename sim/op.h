@@ -4,7 +4,7 @@
 
 #include "core/ops/op.h"
 #include "core/roles/roles.h"
-#include "core/sum_tree.h"
+#include "core/cta/sum_tree.h"
 
 struct sim_cta;
 
@@ -14,7 +14,7 @@ struct sim_terms {
     uint64_t source, pitch;
     uint32_t count, place;
     enum mk_dtype number;
-    int tree; /* in fp32: leaves of a tree (core/sum_tree.h), the products at `place` */
+    int tree; /* in fp32: leaves of a tree (core/cta/sum_tree.h), the products at `place` */
 };
 #define SIM_LEVELS 2
 
@@ -84,7 +84,7 @@ struct sim_op {
                 struct mk_cta *cta); /* before a compute CTA's first tile; NULL: nothing */
     /* tile number `t`; 0: the plan leaves this turn out, else 1 (the tile may have no rows) */
     int (*tile)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile);
-    /* waits for a slice of a tile's operands, or for what is added to it (core/pipeline.h) */
+    /* waits for a slice of a tile's operands, or for what is added to it (core/plan/pipeline.h) */
     int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
                   uint32_t slice);
     /* Rows [first, first + rows) of a tile are stored, or under way: `parts` of MK_TILE_PARTS of

@@ -1,5 +1,5 @@
 #include "sim/route.h"
-#include "core/random.h"
+#include "core/base/random.h"
 
 #include "core/ops/moe.h"
 

@@ -1,8 +1,8 @@
-/* The tables of MoE routing on the host: what mk_cta_route makes (core/cta_route.h). */
+/* The tables of MoE routing on the host: what mk_cta_route makes (core/cta/cta_route.h). */
 #pragma once
 
-#include "core/cta_route.h"
-#include "core/plan.h"
+#include "core/cta/cta_route.h"
+#include "core/plan/plan.h"
 
 /* The own rank's ids `named` [tokens][k], but for those that are not kept (MK_ROUTE_KEEP), to
  * `kept`, which may be the same; `map`: the rank's, not looked at where there is none. Returns how
@@ -18,7 +18,7 @@ uint64_t route_find_experts(const struct mk_plan *plan, const uint32_t *map, uin
 
 /* The k experts, of `used`, that a token names where all alike get tokens. `mkernel run`, `bench`
  * and `sim` draw the same ones: the key is that of tensor ROUTE_IDS + rank of a launch
- * (core/random.h). */
+ * (core/base/random.h). */
 enum { ROUTE_IDS = 1000 };
 void route_draw_token(uint64_t key, uint64_t token, uint32_t k, uint32_t used, uint32_t *ids);
 

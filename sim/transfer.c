@@ -1,9 +1,9 @@
 /* What the transfers of the CTA interface do to memory: copies, weighted sums, tiles and flags. */
 #include "sim/transfer.h"
 
-#include "core/half.h"
-#include "core/quantize.h"
-#include "core/sum_tree.h"
+#include "core/cta/half.h"
+#include "core/base/quantize.h"
+#include "core/cta/sum_tree.h"
 #include "sim/route.h"
 #include "sim/vectorised.h"
 

@@ -1,5 +1,5 @@
 #include "sim/model_fabric.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,12 +4,12 @@
  * all that could. So orders are tried that hardware shows once a month, and an order that fails is
  * had again from its seed.
  *
- * What may be reordered is what core/cta.h and backends/fabric.h leave open, no less and no more:
+ * What may be reordered is what core/cta/cta.h and backends/fabric.h leave open, no less and no more:
  * copies of a CTA land in pieces, in any order, their source read as late as that; its flags land
  * in order, each after all its earlier copies. */
 #pragma once
 
-#include "core/failure.h"
+#include "core/comm/failure.h"
 #include "sim/clock.h"
 #include "sim/coroutine.h"
 #include "sim/cta.h"

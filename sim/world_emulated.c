@@ -1,11 +1,11 @@
 /* Form (b) with GPUs: the kernels' own device code in place of CTAs that are coroutines. All ranks'
  * GPUs are one emulated machine (sim/hopper), which is one actor of the world's scheduler; proxies
  * and the network are the same as ever. */
-#include "core/halves.h"
+#include "core/cta/halves.h"
 #include "core/ops/op.h"
-#include "core/sentence.h"
-#include "kernels/report.h"
-#include "kernels/stuck.h"
+#include "core/base/sentence.h"
+#include "kernels/host/report.h"
+#include "kernels/host/stuck.h"
 #include "sim/emulated.h"
 #include "sim/hopper/hopper.h"
 #include "sim/world_state.h"

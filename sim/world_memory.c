@@ -1,7 +1,7 @@
 /* How a CTA's stores land, and how its tiles read: as late and in as many pieces as the CTA
  * interface allows.
  */
-#include "core/quantize.h"
+#include "core/base/quantize.h"
 #include "sim/world_state.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* The scheduler of form (b). Actors of a rank, in this order: its CTAs, their outboxes, its proxy,
  * its fabric, its host (which begins launches). */
-#include "core/halves.h"
+#include "core/cta/halves.h"
 #include "sim/model_fabric.h"
 
 #include <errno.h>

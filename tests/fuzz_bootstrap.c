@@ -1,7 +1,7 @@
 /* Any bytes, in any pieces: the bootstrap's parser takes or refuses them, and it never reads or
  * writes out of bounds, never takes more memory than twice what came, and what it takes can be
  * written again. */
-#include "core/bootstrap_wire.h"
+#include "core/comm/bootstrap_wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>

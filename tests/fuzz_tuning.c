@@ -2,7 +2,7 @@
  * read says in its own words what it is; and the plan of a shape is built from it or from the
  * formula, or refused with a line. */
 #include "core/ops/op.h"
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 
 #include <stdio.h>
 #include <stdlib.h>

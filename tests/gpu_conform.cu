@@ -1,4 +1,4 @@
-/* Conformance: one small kernel for each primitive of kernels/ptx.cuh, kernels/hopper/wgmma.cuh and
+/* Conformance: one small kernel for each primitive of kernels/engine/ptx.cuh, kernels/hopper/wgmma.cuh and
  * kernels/mma/mma.cuh, with inputs that are the same everywhere. A case's result is a hash of all
  * that it has written. tests/golden/hopper_conformance.txt has the hashes that the emulated Hopper
  * gives (tests/test_hopper_conform.c, which has this file compiled for it); `check` on a GPU says

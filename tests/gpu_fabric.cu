@@ -18,7 +18,7 @@
 extern "C" {
 #include "backends/stage.h"
 #include "backends/verbs/verbs_rc.h"
-#include "kernels/cuda_register.h"
+#include "kernels/host/cuda_register.h"
 }
 
 enum { FLAG_BYTES = 4096, DATA = 64 << 20, CHUNKS = 400 };

@@ -13,7 +13,7 @@
  * bench: CUDA graphs of launches for MS ms (default 20) in turn. Exit status: 0 right, 1 wrong, 77
  * no Hopper GPU here.
  */
-#include "core/e4m3.h"
+#include "core/base/e4m3.h"
 #include "tests/engines/gemm_fp8.h"
 #include "tests/helpers/gpu_products.cuh"
 #include "tests/helpers/gpu_torch.cuh"

@@ -13,7 +13,7 @@
  */
 #include "tests/helpers/gpu_products.cuh"
 
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "tests/engines/gemm_grouped.h"
 
 #include <unistd.h>

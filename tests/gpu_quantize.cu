@@ -1,5 +1,5 @@
 /*
- * mk_quantize on a GPU (kernels/quantize.cu): the host's bits, and how near memory's speed.
+ * mk_quantize on a GPU (kernels/ops/quantize.cu): the host's bits, and how near memory's speed.
  *
  *     gpu_quantize check   codes and scales of every scaling and type, of shapes that end within
  *                          blocks
@@ -12,7 +12,7 @@
  * One GPU. Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  */
 #include "core/mkernel.h"
-#include "core/quantize.h"
+#include "core/base/quantize.h"
 #include "tests/helpers/gpu_inputs.cuh"
 #include "tests/helpers/quantize.h"
 

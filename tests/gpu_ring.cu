@@ -11,7 +11,7 @@
  * writes to pinned memory. That is the way there and the GPU's read of host memory, which is timed
  * too: the answer lies there on average half a read before the read that finds it begins to come
  * back. So the way there is the round trip less one read; the round trip bounds it. */
-#include "kernels/cta.cuh"
+#include "kernels/cta/cta.cuh"
 
 #include <errno.h>
 #include <pthread.h>

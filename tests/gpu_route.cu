@@ -1,5 +1,5 @@
 /*
- * The tables of MoE routing by themselves (kernels/cta_route.cuh): those of every rank are what the
+ * The tables of MoE routing by themselves (kernels/cta/cta_route.cuh): those of every rank are what the
  * host makes, however tokens are routed; and how long a launch takes to make them.
  *
  *     gpu_route check   every table of every rank, of some topologies, sizes and routings
@@ -20,12 +20,12 @@ extern "C" {
 #include "core/ops/op.h"
 #include "sim/route.h"
 }
-#include "kernels/op.h"
+#include "kernels/host/op.h"
 
 #include "core/ops/registry.h"
-#include "core/random.h"
+#include "core/base/random.h"
 #include "core/roles/moe_ffn_plan.h"
-#include "kernels/cta_route.cuh"
+#include "kernels/cta/cta_route.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>

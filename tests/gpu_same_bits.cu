@@ -10,7 +10,7 @@
  *   gpu_same_bits CASES cuda OP ...    of these operators alone */
 #include "core/mkernel.h" /* with the list of operators, which kernels do without */
 
-#include "core/random.h"
+#include "core/base/random.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Every failure while ranks join ends in one sentence on every rank within the timeout; a stranger
  * ends nothing. */
 /* WAITS */
-#include "core/bootstrap_peer.h"
+#include "core/comm/bootstrap_peer.h"
 #include "tests/helpers/job.h"
 
 #include <dlfcn.h>

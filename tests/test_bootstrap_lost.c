@@ -1,7 +1,7 @@
 /* After joining: a rank that dies, hangs, lies or reports a failure ends every other rank's calls,
  * with one sentence for all. */
 /* WAITS */
-#include "core/bootstrap_internal.h"
+#include "core/comm/bootstrap_internal.h"
 #include "core/mkernel.h"
 #include "tests/helpers/job.h"
 

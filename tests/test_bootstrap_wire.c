@@ -1,6 +1,6 @@
 /* The frames that one end of the bootstrap writes, the other reads, in any pieces; anything else is
  * refused. */
-#include "core/bootstrap_wire.h"
+#include "core/comm/bootstrap_wire.h"
 
 #include <time.h>
 

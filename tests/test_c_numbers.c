@@ -2,7 +2,7 @@
  * and settings and prints options and sentences as elsewhere, and the program keeps its locale. The software NIC
  * reads its options so, too, and every subcommand reads and prints points in such a locale. */
 /* WAITS */
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "tests/helpers/test.h"
 
 #include <dlfcn.h>

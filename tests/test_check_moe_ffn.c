@@ -2,7 +2,7 @@
  * other, for right, with either layout of B and either precision on the way; and none that is wrong
  * in one place or by one mistake. */
 #include "experiments/ops/check_moe_ffn.h"
-#include "core/bf16.h"
+#include "core/base/bf16.h"
 #include "experiments/common/inputs.h"
 
 #include <math.h>

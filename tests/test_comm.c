@@ -1,6 +1,6 @@
 /* A communicator opens its parts in order and closes them in reverse, hands out heap and flags
  * once, and names what the ranks disagree about before it hurts. */
-#include "core/random.h"
+#include "core/base/random.h"
 #include "tests/helpers/comm_job.h"
 
 /* ---- the way it should go ---- */

@@ -1,7 +1,7 @@
 /* Over the real bootstrap and the host executor, AllGather+GEMM on one node is right on every rank,
  * launch after launch; and when a rank is killed, the others say which, and what they were waiting
  * for. */
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "tests/helpers/job.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
  * that are late, or ahead, get none. */
 /* WAITS */
 #include "tests/helpers/test.h"
-#include "core/clock.h"
-#include "core/comm.h"
+#include "core/base/clock.h"
+#include "core/comm/comm.h"
 #include "core/ops/op.h"
 #include "tests/helpers/ranks.h"
 

@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "tests/helpers/test.h"
-#include "core/e4m3.h"
-#include "core/random.h"
+#include "core/base/e4m3.h"
+#include "core/base/random.h"
 
 /* By the formula of the specification, in double. */
 static double code_value(int code)

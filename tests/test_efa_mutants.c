@@ -24,7 +24,7 @@ static const char *const sources[] = {"tests/test_efa_orders.c",
                                       "backends/verbs/verbs_options.c",
                                       "backends/option_keys.c",
                                       "backends/memory.c",
-                                      "core/sentence.c"};
+                                      "core/base/sentence.c"};
 
 enum { SOURCES = sizeof sources / sizeof *sources };
 

@@ -1,10 +1,10 @@
 /* What follows a product: its words, its numbers, and that a check sees where it is wrong. */
-#include "core/epilogue.h"
-#include "core/half.h"
+#include "core/plan/epilogue.h"
+#include "core/cta/half.h"
 #include "core/mkernel.h"
 #include "core/ops/op.h"
-#include "core/plan.h"
-#include "core/quantize.h"
+#include "core/plan/plan.h"
+#include "core/base/quantize.h"
 #include "experiments/common/check.h"
 
 #include <math.h>

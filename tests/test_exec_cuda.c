@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tests/helpers/job.h"
 
 /* What CUDA was asked, and how it behaves. */
@@ -333,10 +333,10 @@ static int play_find(const char *name, void *function)
 #define cuda_vmm_make played_vmm_make
 #define cuda_vmm_map played_vmm_map
 #define cuda_vmm_unmap played_vmm_unmap
-#include "kernels/cuda_vmm.c"
-#include "kernels/cuda_device.c"
-#include "kernels/cuda_heap.c"
-#include "kernels/exec_cuda.c"
+#include "kernels/host/cuda_vmm.c"
+#include "kernels/host/cuda_device.c"
+#include "kernels/host/cuda_heap.c"
+#include "kernels/host/exec_cuda.c"
 
 int played_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {

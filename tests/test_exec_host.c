@@ -4,7 +4,7 @@
 /* WAITS */
 #include "tests/helpers/test.h"
 #include "core/roles/ag_gemm_plan.h"
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "sim/fill.h"
 #include "tests/helpers/ranks.h"
 #include "tests/helpers/reference.h"

@@ -2,7 +2,7 @@
  * waits comes back, and the communicator can be closed. The library that hangs is this program's
  * own sgemm. */
 /* WAITS */
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "tests/helpers/sanitized.h"
 
 #include <cblas.h>

@@ -1,7 +1,7 @@
 /* A failure is told in one sentence that names everything known: a lost rank's says which rank
  * waited for what, and of many waits that one is told which names the rank that hangs. */
-#include "core/cta_route.h"
-#include "core/failure.h"
+#include "core/cta/cta_route.h"
+#include "core/comm/failure.h"
 #include "core/mkernel.h"
 #include "tests/helpers/test.h"
 

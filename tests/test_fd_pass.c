@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/fd_pass.h"
+#include "core/base/clock.h"
+#include "core/base/fd_pass.h"
 
 enum { RANKS = 5, SECOND = 1000000000 };
 

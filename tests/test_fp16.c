@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "tests/helpers/test.h"
-#include "core/fp16.h"
+#include "core/base/fp16.h"
 
 /* By the formula of IEEE 754, in double. */
 static double code_value(uint32_t code)

@@ -1,12 +1,12 @@
 /* What the host makes of a GPU's waits: mk_wait's streams, the place where a kernel stood before it
  * failed, how long waits were, and how often host memory is looked at. */
 #include "tests/helpers/test.h"
-#include "core/failure.h"
+#include "core/comm/failure.h"
 #include "core/mkernel.h"
 #include "core/roles/moe_ffn_plan.h"
-#include "kernels/report.h"
-#include "kernels/streams.h"
-#include "kernels/stuck.h"
+#include "kernels/host/report.h"
+#include "kernels/host/streams.h"
+#include "kernels/host/stuck.h"
 
 /* Streams of a fake GPU: how each answers. */
 static int answers[STREAMS_MOST + 2];

@@ -1,8 +1,8 @@
 /* The public header is all of the library that a user sees: it stands alone in C99 and C++, what it
  * declares is what the library exports, another version's programs are refused, and a spec makes
  * the plan that its accessors tell of. */
-#include "core/bf16.h"
-#include "core/comm_parts.h"
+#include "core/base/bf16.h"
+#include "core/comm/comm_parts.h"
 #include "core/ops/op.h"
 
 #include <dlfcn.h>

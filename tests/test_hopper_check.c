@@ -5,7 +5,7 @@
 
 #include "core/mkernel.h"
 #include "tests/helpers/test.h"
-#include "core/quantize.h"
+#include "core/base/quantize.h"
 #include "experiments/common/inputs.h"
 #include "experiments/ops/check_attention_gpu.h"
 #include "experiments/ops/check_gemm_gpu.h"

@@ -3,7 +3,7 @@
  * the right bits; and what tells fp16 from bf16 there is seen. */
 /* LIMIT=600 */
 #include "tests/helpers/test.h"
-#include "core/epilogue.h"
+#include "core/plan/epilogue.h"
 #include "core/ops/op.h"
 #include "tests/helpers/hopper_ops.h"
 

@@ -7,9 +7,9 @@
 #include <math.h>
 
 #include "tests/helpers/test.h"
-#include "core/bf16.h"
-#include "core/e4m3.h"
-#include "core/random.h"
+#include "core/base/bf16.h"
+#include "core/base/e4m3.h"
+#include "core/base/random.h"
 #include "tests/engines/tiling.h"
 #include "sim/hopper/hopper.h"
 

@@ -3,7 +3,7 @@
  * rows in one group; both layouts of B, shapes that no tile divides. Rows of no group are not
  * looked at. A mistake would be a wrong element or a sentence. */
 #include "tests/helpers/test.h"
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "tests/helpers/hopper.h"
 
 /* tests/engines/gemm_grouped.h, as the emulation has it. */

@@ -3,7 +3,7 @@
  * says is there. */
 /* LIMIT=900 */
 #include "tests/helpers/test.h"
-#include "core/gemm_tiles_fp8.h"
+#include "core/plan/gemm_tiles_fp8.h"
 #include "core/ops/op.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "sim/emulated.h"

@@ -1,9 +1,9 @@
-/* A GPU quantises to the same bits as the host: the code of kernels/quantize.cu on the emulated
+/* A GPU quantises to the same bits as the host: the code of kernels/ops/quantize.cu on the emulated
  * Hopper, every scaling and type, rows and K that end within a block, rows that a warp, a thread
  * block and neither keeps, what is not finite; it writes nothing else and races with nothing. */
 #include "core/mkernel.h"
 #include "tests/helpers/test.h"
-#include "core/quantize.h"
+#include "core/base/quantize.h"
 #include "sim/hopper/hopper.h"
 #include "tests/helpers/quantize.h"
 

@@ -3,7 +3,7 @@
  * are routed, by however many blocks, and with a map of logical experts (odd seeds); and no thread reads what nobody says is there, in any
  * order that is tried. */
 #include "tests/helpers/test.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "sim/hopper/hopper.h"
 
 int emulated_route_check(const struct mk_topo *topo, const struct mk_moe *moe, int routing,

@@ -1,9 +1,9 @@
 /* LIMIT=600 */
 /* GPU kernels of gemm_rs, gemm_ar, ag_gemm, moe_ffn and ring_attention, on emulated GPUs, give a
- * row of C the bits that core/sum_tree.h says, whatever M, the tile, one shot or two or blocks of
+ * row of C the bits that core/cta/sum_tree.h says, whatever M, the tile, one shot or two or blocks of
  * columns, the roles, and 1, 2, 4 or 8 ranks on one node or two. (The emulation's products are
  * added in the order of K, so what is left is the tree.) */
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "sim/emulated.h"
 #include "tests/helpers/same_bits_attention.h"
 #include "tests/helpers/same_bits_moe.h"

@@ -1,6 +1,6 @@
 /* A rank of the host executor maps what its peers name only where that is a heap: a sealed memfd of
  * the same user. Where the job's token was guessed, a rank's word is a stranger's. */
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "sim/host_heap.h"
 #include "tests/helpers/job.h"
 

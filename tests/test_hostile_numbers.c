@@ -7,7 +7,7 @@
 #include "tests/helpers/test.h"
 #include <sqlite3.h>
 
-#include "core/random.h"
+#include "core/base/random.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
 #include "tests/helpers/sanitized.h"
@@ -477,11 +477,12 @@ static int set_up(void **state)
     char here[1024], command[9000];
     if (!getcwd(here, sizeof here) || folder_make(state))
         return -1;
-    snprintf(command, sizeof command,
-             "cp %s/experiments/machines/8xH200-cx7 %s/machine && cp %s/core/tuning.plans %s/plans "
-             "&& head -20 %s/tests/golden/measured_2xH200.csv >%s/measured.csv && head -20 "
-             "%s/tests/golden/measured_2xH200_bench.csv >%s/bench.csv",
-             here, folder, here, folder, here, folder, here, folder);
+    snprintf(
+        command, sizeof command,
+        "cp %s/experiments/machines/8xH200-cx7 %s/machine && cp %s/core/plan/tuning.plans %s/plans "
+        "&& head -20 %s/tests/golden/measured_2xH200.csv >%s/measured.csv && head -20 "
+        "%s/tests/golden/measured_2xH200_bench.csv >%s/bench.csv",
+        here, folder, here, folder, here, folder, here, folder);
     if (system(command) || chdir(folder))
         return -1;
     FILE *f = fopen("s.yaml", "w");

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "tests/helpers/test.h"
-#include "core/bootstrap.h"
+#include "core/comm/bootstrap.h"
 #include "experiments/common/hosts.h"
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"

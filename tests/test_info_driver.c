@@ -3,7 +3,7 @@
  * command that it suggests runs on GPUs where there are any. And waits on a GPU with a display end
  * before its driver ends the launch. */
 #include "tests/helpers/test.h"
-#include "core/gpus.h"
+#include "core/comm/gpus.h"
 #include "experiments/info/info_driver.h"
 
 static void test_drivers(void **state)

@@ -1,6 +1,6 @@
 /* A process knows its rank from what torchrun, srun and mpirun leave in the environment; what is
  * incomplete or contradictory is refused in one sentence. */
-#include "core/launcher.h"
+#include "core/comm/launcher.h"
 #include "tests/helpers/test.h"
 
 #define ENV(...) ((const char *const[]){__VA_ARGS__, NULL})

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "tests/helpers/command.h"
 
 static char folder[] = "/tmp/mk_live_XXXXXX", environment[96];

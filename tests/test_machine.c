@@ -1,7 +1,7 @@
 /* A machine file says every number that there is, is read as it was written, and a wrong line is
  * told by its number; what things take follows from the numbers. */
-#include "core/machine.h"
-#include "core/pipeline.h"
+#include "core/model/machine.h"
+#include "core/plan/pipeline.h"
 #include "tests/helpers/test.h"
 #include <dirent.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* What a bench row or a trace records of a plan is what `calibrate` and `validate` simulate: each
  * option of a plan, written and read back, makes the same plan. */
 #include "tests/helpers/test.h"
-#include "core/epilogue.h"
+#include "core/plan/epilogue.h"
 #include "core/ops/op.h"
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 #include "experiments/job/bench_row.h"
 #include "experiments/sim/measured.h"
 #include "tests/helpers/folder.h"

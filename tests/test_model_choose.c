@@ -3,7 +3,7 @@
  * not take long, and a tuned line stays above it. */
 #include "core/model/model.h"
 #include "core/model/choose.h"
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 #include "experiments/sim/measured.h"
 #include "sim/timed/timed.h"
 
@@ -76,7 +76,7 @@ static void fast_where_measured(void **state)
         /* launches of one plan of gemm_rs 8192,8192,3584 took 0.68 to 0.82 ms in turns on hot GPUs
          */
         {"tests/golden/measured_2xH200_sums.csv", 7, 6, 5, 1.065},
-        /* without 4096,512,4096, whose measured plan has another pace; core/tuning.plans has it */
+        /* without 4096,512,4096, whose measured plan has another pace; core/plan/tuning.plans has it */
         {"tests/golden/measured_4xH200.csv", 10, 8, 8, 1.05},
         {"tests/golden/measured_2xH200_held_out.csv", 9, 9, 9, 1.045},
     };

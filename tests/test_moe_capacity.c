@@ -4,7 +4,7 @@
  * says so, places are dropped by rule. */
 #include "tests/helpers/ops.h"
 
-#include "core/comm_parts.h"
+#include "core/comm/comm_parts.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "sim/ops/exact_moe.h"

@@ -5,7 +5,7 @@
 #include "tests/helpers/ops.h"
 
 #include "tests/helpers/hopper_moe.h"
-#include "core/comm_parts.h"
+#include "core/comm/comm_parts.h"
 #include "sim/ops/exact_moe.h"
 #include "tests/helpers/free_port.h"
 #include "tests/helpers/shell.h"

@@ -4,8 +4,8 @@
  * before, orders are found that are wrong. */
 #include "tests/helpers/ops.h"
 
-#include "core/comm_parts.h"
-#include "core/halves.h"
+#include "core/comm/comm_parts.h"
+#include "core/cta/halves.h"
 #include "core/roles/moe_combine_halves.h"
 #include "tests/helpers/comm_config.h"
 #include "tests/helpers/hopper_moe.h"

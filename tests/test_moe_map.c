@@ -2,9 +2,9 @@
  * ranks that have to choose spread evenly; a map that names a slot which no rank has, or one slot
  * twice, is refused; and copies are placed so that the most that a rank has to do falls. */
 #include "core/mkernel.h"
-#include "core/cta_route.h"
+#include "core/cta/cta_route.h"
 #include "core/ops/moe_map.h"
-#include "core/random.h"
+#include "core/base/random.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
-/* The order of a MoE's tiles (core/cta_route.h, core/gemm_table.h) names every tile of every expert
+/* The order of a MoE's tiles (core/cta/cta_route.h, core/cta/gemm_table.h) names every tile of every expert
  * once, whatever the rows' sources and the slices of what is computed last; slices of a kind are
  * equal but for a tile of each expert; and behind the tile from which on some blocks add
  * (mk_stage_behind) no tile of the rows before is left. */
 #include "tests/helpers/test.h"
-#include "core/cta_route.h"
+#include "core/cta/cta_route.h"
 #include "sim/clock.h"
 
 enum { MOST_TILES = 64, DRAWS = 3000 };

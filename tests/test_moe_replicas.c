@@ -4,9 +4,9 @@
  * rows, and takes less time. */
 #include "tests/helpers/ops.h"
 
-#include "core/bf16.h"
-#include "core/comm.h"
-#include "core/comm_parts.h"
+#include "core/base/bf16.h"
+#include "core/comm/comm.h"
+#include "core/comm/comm_parts.h"
 #include "core/ops/moe_map.h"
 #include "tests/helpers/comm_config.h"
 #include "tests/helpers/hopper_moe.h"

@@ -1,7 +1,7 @@
 /* Where any single allocation fails, a communicator, tuned plans, a trace and what the live viewer
  * reads are made or refused with -errno and a sentence, everything given back, and without a
  * crash. */
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "tests/helpers/generate.h"
 #include "tracer/live.h"
 #include "tracer/part.h"

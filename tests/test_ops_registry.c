@@ -1,10 +1,10 @@
 /* Every operator of the registry says all of itself: what a descriptor lacks would show in a
  * command's output, or as an argument of no bytes. */
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/ops/op.h"
-#include "core/random.h"
+#include "core/base/random.h"
 #include "core/roles/moe_dispatch_plan.h"
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 #include "experiments/job/op.h"
 #include "sim/op.h"
 #include "sim/world.h"

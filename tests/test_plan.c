@@ -1,8 +1,8 @@
 /* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they
  * say, and what it cannot do it refuses with the nearest thing that it can. */
-#include "core/command.h"
+#include "core/cta/command.h"
 #include "core/ops/op.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "core/roles/ag_gemm_plan.h"
 
 #include <time.h>
@@ -458,7 +458,7 @@ static void what_cannot_be_is_refused(void **state)
     q.tuning.split = (struct mk_role_split){.ctas = {3, 1, 1, 0}};
     q.tuning.cluster = 1;
     refuses(q, "5 thread blocks in clusters of 1 on a GPU of 4 SMs");
-    /* the sentence names the tiles of core/gemm_tiles.h, all of them */
+    /* the sentence names the tiles of core/plan/gemm_tiles.h, all of them */
     for (int i = 0; i < 2; i++) {
         q = ok, q.op = i ? MK_OP_GEMM_RS : MK_OP_AG_GEMM, q.exec = MK_EXEC_CUDA, q.sms = 132;
         q.tuning.tile_m = q.tuning.tile_n = 64;

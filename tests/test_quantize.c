@@ -4,9 +4,9 @@
 #include <math.h>
 
 #include "tests/helpers/test.h"
-#include "core/e4m3.h"
+#include "core/base/e4m3.h"
 #include "core/mkernel.h"
-#include "core/quantize.h"
+#include "core/base/quantize.h"
 #include "tests/helpers/quantize.h"
 
 enum { ROWS = 150, K = 208, PITCH = 156 };

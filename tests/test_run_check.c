@@ -1,7 +1,7 @@
 /* `--check` can fail for every operator: it calls what a launch has made right, and wrong once any
  * one element of any output is left unwritten or is another number, or where the output is the last
  * launch's. */
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "experiments/job/run.h"
 
 #include <math.h>

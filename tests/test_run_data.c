@@ -2,7 +2,7 @@
  * new, so that neither an element that nobody stored nor the last launch's right result passes the
  * check. */
 #include "experiments/job/run.h"
-#include "core/bf16.h"
+#include "core/base/bf16.h"
 
 #include <math.h>
 #include "tests/helpers/test.h"

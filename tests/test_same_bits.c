@@ -1,4 +1,4 @@
-/* A row of C has the bits that core/sum_tree.h says, and no others, whatever M, the row's place,
+/* A row of C has the bits that core/cta/sum_tree.h says, and no others, whatever M, the row's place,
  * the tile, one shot or two or blocks of columns, the roles, and 1, 2, 4 or 8 ranks on one node
  * or two: gemm_rs, gemm_ar, ag_gemm, moe_ffn and ring_attention, whose keys may lie in zigzag or
  * not, on the host's executor. Problems that cannot are refused. */

@@ -1,7 +1,7 @@
 /* Without the public header's structures: strings open the communicator and make the plans that
  * the structures would, the launcher's environment fills what they leave open, and what makes no
  * sense is refused with a sentence before anything starts. */
-#include "core/comm_parts.h"
+#include "core/comm/comm_parts.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 /* What the timed executor spares changes nothing that it says: moves that are done from a CTA's
  * line without its coroutine, and flags that are raised once for all adds that come together. */
 #include "core/ops/op.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 #include "core/roles/ring_attention.h"
 #include "sim/op.h"
 #include "sim/timed/timed.h"

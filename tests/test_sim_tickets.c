@@ -1,10 +1,10 @@
 /* Tiles of a MoE in virtual time: a block holds the number of its next tile, so that blocks that join
  * late get none of the last; few tiles have the memory for themselves. Tokens are drawn as in a run,
  * and name no expert twice. */
-#include "core/machine.h"
+#include "core/model/machine.h"
 #include "core/mkernel.h"
-#include "core/plan.h"
-#include "core/random.h"
+#include "core/plan/plan.h"
+#include "core/base/random.h"
 #include "sim/route.h"
 #include "sim/timed/timed.h"
 #include "tests/helpers/test.h"

@@ -1,10 +1,10 @@
 /* The timed executor runs every operator's schedule on every cluster without data: it moves the
  * bytes and computes the tiles that the plan says, is never faster than the machine, as fast where
  * one rate is all that counts, the same in every run, and says who waits where nothing goes on. */
-#include "core/comm.h"
-#include "core/epilogue.h"
+#include "core/comm/comm.h"
+#include "core/plan/epilogue.h"
 #include "core/ops/op.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 #include "core/roles/gemm_rs_plan.h"
 #include "sim/op.h"
 #include "sim/timed/queue.h"

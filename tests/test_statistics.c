@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "core/sorted.h"
+#include "core/base/sorted.h"
 #include "experiments/results/statistics.h"
 
 enum { JOBS = 5, LAUNCHES = 40 };

@@ -5,9 +5,9 @@
 #include <sys/resource.h>
 
 #include "tests/helpers/test.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/results/results_file.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "experiments/sweep/sweep.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"

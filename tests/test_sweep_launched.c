@@ -2,7 +2,7 @@
  * rank 0 has the results, and nobody is left behind where one is lost. `mkernel bench collective`
  * is a sweep of its own making. */
 /* WAITS */
-#include "core/bootstrap.h"
+#include "core/comm/bootstrap.h"
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"

@@ -3,7 +3,7 @@
  * takes longer than a wait may. trace_collect_local does the same for ranks of one process. */
 /* WAITS */
 #include "tests/helpers/test.h"
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "tests/helpers/job.h"
 #include "tests/helpers/trace_parts.h"
 

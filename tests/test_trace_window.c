@@ -1,7 +1,7 @@
 /* mk_trace_begin and mk_trace_end bracket a stretch of a program: the file holds the launches
  * between them and no others, however many came before, of every rank and node; what cannot be is
  * refused with a sentence, and a file that cannot be written costs the trace and nothing else. */
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "tests/helpers/job.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The neighbours that `mkernel tune` tries differ from a plan in one option, fit the shape, are
  * there once, and on a GPU are plans that the kernels are built for: other role splits, tiles,
  * chunks, slices, pieces, paces and fanouts. */
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "experiments/tune/tune.h"
 #include "tests/helpers/test.h"

@@ -1,8 +1,8 @@
 /* A plan takes its default from the tuned plans: the line that matches, else a near one that fits,
  * else the formula; a line that is not valid is named by file and number, and keeping a plan leaves
  * all other lines as they were. */
-#include "core/tuning.h"
-#include "core/epilogue.h"
+#include "core/plan/tuning.h"
+#include "core/plan/epilogue.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -193,7 +193,7 @@ static void test_exact(void **state)
 
     struct tuning_table both = table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=7");
     assert_int_equal(tuning_parse(&both, "gemm_rs 8192,8192,2048 kn fast 1x4 G pace=8",
-                                  "core/tuning.plans", 1, error, sizeof error),
+                                  "core/plan/tuning.plans", 1, error, sizeof error),
                      0);
     /* the user's comes before what is compiled in */
     assert_int_equal(build(&both, &q, "G").problem.tuning.pace, 7);

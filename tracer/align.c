@@ -1,9 +1,9 @@
 /* Brings one rank's records onto rank 0's clock: whole intervals, each with its launch, by the role
  * of its CTA. */
 #include "tracer/align.h"
-#include "core/grow.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/grow.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * bootstrap's version check), and `head.layout` catches what differs all the same. */
 #include "tracer/part.h"
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "tracer/query.h"
 
 /* All queries of one command on honest files take at most 4 steps for each byte of the file (`trace

@@ -1,7 +1,7 @@
 /* Fits a line through bracketed clock samples. */
 #include "tracer/clock.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Brings the ranks' parts together at rank 0 and has them stored. */
 #include "tracer/trace.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/comm.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/comm/comm.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "tracer/store.h"
 
 #define SAMPLES_AFTER 64 /* clock samples taken when the run is over */

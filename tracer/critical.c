@@ -7,8 +7,8 @@
  * flag, and where the network carried it the message goes on the path. So what is on the path is
  * what would have to be faster for the launch to end earlier. */
 #include "tracer/data.h"
-#include "core/grow.h"
-#include "core/sorted.h"
+#include "core/base/grow.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@ struct trace_event {
     int64_t start;
     uint64_t ns;
     uint32_t launch; /* 0: before the first */
-    uint32_t what;   /* as in core/event.h */
+    uint32_t what;   /* as in core/cta/event.h */
 };
 
 static inline uint32_t event_kind(const struct trace_event *e)

@@ -1,5 +1,5 @@
 #include "tracer/insert.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <stdio.h>
 #include <stdlib.h>

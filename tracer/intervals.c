@@ -1,7 +1,7 @@
 #include "tracer/intervals.h"
-#include "core/grow.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/grow.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Joins what different ranks recorded: a put with the command that asked for it and the wait that
  * saw it, and every wait with what ended it. */
 #include "tracer/data.h"
-#include "core/grow.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/grow.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <stdlib.h>

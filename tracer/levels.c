@@ -1,6 +1,6 @@
 #include "tracer/levels.h"
-#include "core/grow.h"
-#include "core/scoped.h"
+#include "core/base/grow.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@
  * file when it ends. The files of a killed job are ignored, and the next job removes them. */
 #pragma once
 
-#include "core/event.h"
-#include "core/plan.h"
+#include "core/cta/event.h"
+#include "core/plan/plan.h"
 
 #define LIVE_PERIOD_NS 50000000u   /* between two copies of the words */
 #define LIVE_SILENT_NS 1000000000u /* a rank that has copied nothing for so long does not run */

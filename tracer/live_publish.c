@@ -1,6 +1,6 @@
 /* A rank's side: the file, and the thread that looks at the progress words. */
 #include "tracer/live_process.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/comm.h"
-#include "core/scoped.h"
+#include "core/comm/comm.h"
+#include "core/base/scoped.h"
 
 #define MOST_JOBS 256 /* folders that are looked through */
 

@@ -4,8 +4,8 @@
  * that user could say anything of a job there. */
 #include "core/mkernel.h"
 #include "tracer/live_process.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Puts the parts of all ranks on one clock and into one tree of tracks. */
 #include "tracer/align.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
-#include "core/sorted.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* What each rank did in each launch: time with a tile under way, with a transfer under way, with
  * both, with neither. */
 #include "tracer/data.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "core/ops/op.h"
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 
 /* The kernel's random number of this boot: ranks that read the same one run on one clock. Left zero
  * where unreadable. */

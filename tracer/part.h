@@ -2,9 +2,9 @@
  * the bytes it sent. */
 #pragma once
 
-#include "core/event.h"
+#include "core/cta/event.h"
 #include "core/ops/op.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "tracer/trace.h"
 
 struct trace_chunk {

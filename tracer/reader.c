@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/event.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
-#include "core/sorted.h"
+#include "core/cta/event.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
+#include "core/base/sorted.h"
 #include "tracer/bound.h"
 #include "tracer/query.h"
 #include "tracer/sql.h"

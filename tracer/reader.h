@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sqlite3.h>
 
-#include "core/event.h" /* the kinds and causes of events, the roles of tracks */
+#include "core/cta/event.h" /* the kinds and causes of events, the roles of tracks */
 
 #define TRACE_APPLICATION_ID 1835758706 /* 'mktr' */
 #define TRACE_SCHEMA_VERSION 1
@@ -27,12 +27,12 @@ enum trace_state {
     TRACE_REDUCE,
     TRACE_WAIT_DATA,
     TRACE_WAIT_BACKPRESSURE,
-    /* 7 was the wait of a cause that is gone (core/event.h): column wait_credit, now 0 */
+    /* 7 was the wait of a cause that is gone (core/cta/event.h): column wait_credit, now 0 */
     TRACE_WAIT_NETWORK = 8,
     TRACE_STATES
 };
 
-/* The state that an event of this kind and cause (core/event.h) is; TRACE_IDLE for those that last
+/* The state that an event of this kind and cause (core/cta/event.h) is; TRACE_IDLE for those that last
  * no time. */
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
 

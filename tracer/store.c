@@ -1,6 +1,6 @@
 #include "tracer/store.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "tracer/trace.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Tables of what belongs together: launches, messages with their stages, what ended each wait, the
  * critical paths. */
 #include "tracer/store.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 
 static int64_t store_joins_id_or_null(int64_t id)
 {

@@ -1,6 +1,6 @@
 /* Tables of aggregates, for views of a whole run: zoom, level, link, flow, traffic. */
 #include "tracer/store.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 
 #include <math.h>
 #include <stdio.h>

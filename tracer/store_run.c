@@ -1,6 +1,6 @@
 /* Tables that say what the run was: run, rank, plan and the meaning of its ids, clocks, drops,
  * metrics. */
-#include "core/epilogue.h"
+#include "core/plan/epilogue.h"
 #include "tracer/store.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Tables of what the CTAs did: track, event, and their totals. */
 #include "tracer/store.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 
 #include <stdio.h>
 #include <stdlib.h>

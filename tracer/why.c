@@ -1,8 +1,8 @@
 #include "tracer/why.h"
-#include "core/grow.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
-#include "core/sorted.h"
+#include "core/base/grow.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
+#include "core/base/sorted.h"
 #include "tracer/query.h"
 
 #include <errno.h>

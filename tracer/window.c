@@ -1,7 +1,7 @@
 /* A trace of a stretch of a program: what the public header calls mk_trace_begin and
  * mk_trace_end. */
-#include "core/c_numbers.h"
-#include "core/comm_parts.h"
+#include "core/base/c_numbers.h"
+#include "core/comm/comm_parts.h"
 #include "core/mkernel.h"
 #include "tracer/trace.h"
 

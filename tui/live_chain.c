@@ -1,7 +1,7 @@
 /* Chains of waits: from a CTA's progress word to the rank that all of them wait for in the end. */
 #include "tui/live.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "tui/loop.h"
 #include "tui/screen.h"
 

@@ -1,5 +1,5 @@
 #include "tui/model.h"
-#include "core/sorted.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <math.h>

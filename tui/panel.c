@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tui/cells.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "tui/picture.h"
 
 enum { MOST_FIGURES = 256 };

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "tui/cells.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "tui/picture.h"
 
 /* A range is summed over so many parts: its ends are right to 1 / 256 of it. */

@@ -1,5 +1,5 @@
 #include "tui/screen.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>

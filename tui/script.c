@@ -1,6 +1,6 @@
 #include "tui/script.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "tracer/live.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 #include "tui/cells.h"
 #include "tui/source.h"
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/sorted.h"
+#include "core/base/clock.h"
+#include "core/base/sorted.h"
 #include "tui/source.h"
 
 /* Per row: up to so many, a window finer than the levels is counted from single events. */

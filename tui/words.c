@@ -1,5 +1,5 @@
 #include "tui/words.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 #include "backends/efa/efa_state.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 #include "backends/efa/efa_api.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <dlfcn.h>
 #include <errno.h>

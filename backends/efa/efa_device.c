@@ -1,7 +1,7 @@
 /* One EFA device: its limits, its queues, its address handles. */
 #include "backends/efa/efa_state.h"
-#include "core/sentence.h"
-#include "core/sorted.h"
+#include "core/base/sentence.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <stdio.h>

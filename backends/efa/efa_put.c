@@ -1,7 +1,7 @@
 /* The sending side of the efa fabric: puts become writes with immediate, and writes are handed over
  * as the devices have room. */
 #include "backends/efa/efa_state.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
  * the owner sees a NIC's writes in order (mr_register has asked): so a kernel that polls the flag
  * sees the data. */
 #include "backends/efa/efa_state.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "backends/wall_clock.h"
 
 #include <errno.h>

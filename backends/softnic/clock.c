@@ -1,7 +1,7 @@
 /* Time on the wire: shaping (bandwidth, latency), and the faults that options ask for. */
 #include "nic.h"
-#include "core/clock.h"
-#include "core/random.h"
+#include "core/base/clock.h"
+#include "core/base/random.h"
 
 #include <sys/timerfd.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* Completion queues, completion channels, and the plain polling call. completion_ex.c has the
  * extended one. */
 #include "nic.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* Devices soft0 .. soft<N-1> and softefa0 .. softefa<M-1>, and opening one. */
 #include "nic.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

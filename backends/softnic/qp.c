@@ -1,6 +1,6 @@
 /* Queue pairs: making, moving through their states, ending. */
 #include "gpu.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "srd.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * frame's segments are looked up among the mappings: no other memory of its process has an address
  * of GPU memory. No process ever writes into another's memory. */
 #include "gpu.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #include "backends/verbs/mr.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <inttypes.h>

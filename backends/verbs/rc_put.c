@@ -1,7 +1,7 @@
 /* The data path of the verbs fabric: puts become chains of work requests, completions go back in
  * each peer's order. */
 #include "backends/verbs/rc_state.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Queue pairs: made within the device's limits, and brought up to ready-to-send. */
 #include "backends/verbs/rc_state.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "backends/verbs/verbs_api.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 
 #include <dlfcn.h>
 #include <errno.h>

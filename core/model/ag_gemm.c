@@ -1,6 +1,6 @@
 /* AllGather+GEMM, wave by wave: core/roles/ag_gemm.h as a chain of queues. */
 #include "core/model/moves.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 
 #include <math.h>
 

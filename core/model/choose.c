@@ -1,7 +1,7 @@
 /* From each tile on, one option after the other (roles and pace together), as far as that helps, in
  * one shot and in two; then back to the closed formula in each option that does little. */
 #include "core/model/choose.h"
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/model/model.h"
 #include "core/ops/op.h"
 

@@ -3,8 +3,8 @@
  * slices and pace. So it is about right for GPU counts and NICs that were never tuned. */
 #pragma once
 
-#include "core/machine.h"
-#include "core/plan.h"
+#include "core/model/machine.h"
+#include "core/plan/plan.h"
 
 /* Fills in *chosen: options that differ from the closed formula, 0 for the others, so that it can
  * be a line of a file of tuned plans. All 0 where nothing better was found, the operator has no

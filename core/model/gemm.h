@@ -1,7 +1,7 @@
 /* The walks of model_plan through the operators' schedules. */
 #pragma once
 
-#include "core/machine.h"
+#include "core/model/machine.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"

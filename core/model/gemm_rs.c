@@ -1,11 +1,11 @@
 /* GEMM+ReduceScatter and GEMM+AllReduce, wave by wave: core/roles/gemm_rs.h and gemm_ar.h as chains
  * of queues. */
 #include "core/model/gemm.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 
 #include <math.h>
 
-/* What a rank's tiles cost beside their products, by what they are (kernels/ops/gemm_reduce.cuh).
+/* What a rank's tiles cost beside their products, by what they are (kernels/sums/gemm_reduce.cuh).
  */
 struct model_way {
     uint32_t senders; /* warps of a CTA that take tiles to peers */

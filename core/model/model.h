@@ -6,9 +6,9 @@
  * Ranks are alike: one rank's launch stands for all. No memory is taken, nothing is kept. */
 #pragma once
 
-#include "core/machine.h"
+#include "core/model/machine.h"
 #include "core/mkernel.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 /* Where the time goes, ns from the launch's begin; for reports. */
 struct model_time {

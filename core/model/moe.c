@@ -106,7 +106,7 @@ static void moe_moves(struct walk *a)
 
 /* Of an expert's tiles of rows those that are computed before others' rows have come, and before
  * other nodes' have, on the average: a tile of rows of two kinds belongs to the later stretch of
- * the order (core/cta_route.h). */
+ * the order (core/cta/cta_route.h). */
 static double moe_own(const struct walk *a, double all)
 {
     const uint32_t world = mk_world(&a->d->topo);
@@ -304,7 +304,7 @@ static void moe_back(struct walk *a, double row_bytes, double sum_bytes, double 
     double each = rows * row_bytes + given * 2 * sum_bytes;
     if (nodes > 1) {
         /* Half of the node's own tiles first, then the others' in two slices of whole tiles, each
-         * of all experts, then the rest (core/cta_route.h); a group's second product comes behind
+         * of all experts, then the rest (core/cta/cta_route.h); a group's second product comes behind
          * the next group's first. A slice's tokens are added when it is done: all ranks of the node
          * give their sums for the others, part by part, then each adds and sends its rail's. */
         double all = model_row_tiles(mean, d->tile_m),

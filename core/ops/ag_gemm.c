@@ -1,12 +1,12 @@
 /* AllGather+GEMM, C = gather(A) * B: what it is, which shapes it takes, and where everything
  * lies. */
-#include "core/epilogue.h"
-#include "core/command.h"
+#include "core/plan/epilogue.h"
+#include "core/cta/command.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
 #include "core/ops/gemm.h"
-#include "core/pipeline.h"
-#include "core/quantize.h"
+#include "core/plan/pipeline.h"
+#include "core/base/quantize.h"
 #include "core/roles/ag_gemm_plan.h"
 
 /* Rows of the gathered A that one shot suits best: more are two. */

@@ -2,8 +2,8 @@
  * own files ask here, by the descriptor that they have; who has a problem alone asks op.c, which
  * looks the descriptor up. */
 #include "core/ops/op.h"
-#include "core/epilogue.h"
-#include "core/quantize.h"
+#include "core/plan/epilogue.h"
+#include "core/base/quantize.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* What all GEMM operators share: their problem, its defaults and its checks. */
 #include "core/ops/gemm.h"
-#include "core/epilogue.h"
-#include "core/gemm_tiles_fp16.h"
-#include "core/gemm_tiles_fp8.h"
-#include "core/sentence.h"
+#include "core/plan/epilogue.h"
+#include "core/plan/gemm_tiles_fp16.h"
+#include "core/plan/gemm_tiles_fp8.h"
+#include "core/base/sentence.h"
 
 #define SPLIT_K                                                                                    \
     4096 /* elements, from which on two CTAs that split K are faster than tiles of 128x64 */

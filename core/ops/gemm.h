@@ -33,7 +33,7 @@ int plan_in_the_middle(const struct mk_problem *q, struct mk_gemm_tile *tile);
 void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers);
 
 /* What is left open of tile_m, tile_n and cluster, on a GPU from the tiles that its kernels are
- * built for (core/gemm_tiles.h). pair: two CTAs share a tile where nothing says otherwise; narrow:
+ * built for (core/plan/gemm_tiles.h). pair: two CTAs share a tile where nothing says otherwise; narrow:
  * a CTA's part has no more columns than rows. */
 void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, int narrow);
 

@@ -1,11 +1,11 @@
 /* GEMM+AllReduce, C = the sum over ranks of A * B, on every rank: its plan is that of
  * GEMM+ReduceScatter, and where the sum is gathered. */
-#include "core/command.h"
-#include "core/epilogue.h"
+#include "core/cta/command.h"
+#include "core/plan/epilogue.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
 #include "core/ops/gemm.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 #include "core/roles/gemm_ar_plan.h"
 
 static int gemm_ar_build(const struct op_descriptor *op, struct mk_plan *p, char *error,

@@ -1,12 +1,12 @@
 /* GEMM+ReduceScatter, C = this rank's rows of the sum over ranks of A * B. Its plan, which
  * GEMM+AllReduce's begins with: which shapes it takes, and where everything lies. */
-#include "core/command.h"
-#include "core/epilogue.h"
+#include "core/cta/command.h"
+#include "core/plan/epilogue.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
-#include "core/gemm_tiles_cut.h"
+#include "core/plan/gemm_tiles_cut.h"
 #include "core/ops/gemm.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 #include "core/roles/gemm_rs_cut.h"
 
 /* Tiles of a CTA whose sums go to peers straight from registers, on more than two ranks where the
@@ -17,7 +17,7 @@
 #define STRAIGHT_TILES 4
 
 /* Columns of a shared tile that a rank adds, on a GPU: two fragments of a warp's rows
- * (kernels/ops/gemm_shared.cuh), so that lanes store 64 bytes of a row together, and on four ranks
+ * (kernels/sums/gemm_shared.cuh), so that lanes store 64 bytes of a row together, and on four ranks
  * all warps have some of a tile of 128. */
 #define SHARE_COLUMNS 32
 

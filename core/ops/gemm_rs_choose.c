@@ -1,6 +1,6 @@
 /* What is chosen for a sum over ranks (gemm_rs, gemm_ar) where a plan leaves it open: how ranks
  * exchange what they have, tiles, roles and pace. */
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/ops/gemm.h"
 
 /* Rows of A that one shot suits best: more are two. On two ranks and engine wgmma as 177 shapes say

@@ -1,6 +1,6 @@
 /* What MoE operators are asked, T,H,I,E,K and a capacity, and the work that follows from it. */
 #include "core/ops/moe.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 #include "core/roles/moe_ffn_plan.h"
 
 #include <math.h>

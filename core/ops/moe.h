@@ -2,7 +2,7 @@
  * T,H,I,E,K, and the plan of how tokens come to their experts. */
 #pragma once
 
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "core/roles/moe_dispatch_plan.h"
 

@@ -1,10 +1,10 @@
 /* MoE dispatch+GEMM: the tokens of each of this rank's experts, times its B. What it is, which
  * shapes it takes, and where everything lies. */
-#include "core/gemm_tiles_fp8.h"
+#include "core/plan/gemm_tiles_fp8.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
 #include "core/ops/moe.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
 static int moe_dispatch_gemm_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out)

@@ -1,14 +1,14 @@
 /* The MoE feed-forward layer: each token through its experts. What it is, which shapes it takes,
  * and where everything lies. */
-#include "core/cta_combine.h"
-#include "core/gemm_tiles_fp8.h"
+#include "core/cta/cta_combine.h"
+#include "core/plan/gemm_tiles_fp8.h"
 #include "core/mkernel.h"
 #include "core/model/gemm.h"
 #include "core/ops/moe.h"
-#include "core/pipeline.h"
-#include "core/quantize.h"
+#include "core/plan/pipeline.h"
+#include "core/base/quantize.h"
 #include "core/roles/moe_ffn_plan.h"
-#include "core/sum_tree.h"
+#include "core/cta/sum_tree.h"
 
 static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {

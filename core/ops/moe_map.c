@@ -1,5 +1,5 @@
+#include "core/mkernel.h"
 #include "core/ops/moe_map.h"
-#include "core/comm_parts.h"
 #include "core/ops/moe.h"
 
 #include <errno.h>
@@ -105,37 +105,6 @@ void moe_map_row(const struct moe_map *m, const struct mk_topo *t, uint32_t rank
 {
     for (uint32_t expert = 0; expert < m->experts; expert++) /* 0 - 1 - expert: none */
         row[expert] = moe_map_slot(m, t, rank_slots, expert) - expert;
-}
-
-int mk_moe_set_experts(struct mk_plan *plan, const int32_t *slots, uint32_t experts,
-                       uint32_t copies)
-{
-    struct mk_comm *comm = COMM_HANDLE(plan)->comm;
-    const struct mk_problem *q = &plan->problem;
-    const struct moe_map map = {experts, copies, slots};
-    const uint64_t logical = op_logical(q);
-    if (comm_failed(comm))
-        return comm_tell_failure(comm);
-    if (!logical)
-        return comm_refuse(comm, -EINVAL,
-                           "a map of experts for a plan of %s that was made without logical= among "
-                           "its options",
-                           plan_op_name(q->op));
-    if (experts != logical || !copies || !slots)
-        return comm_refuse(comm, -EINVAL,
-                           "a map of %u experts in %u columns: the plan has logical=%lu, and there "
-                           "is one column at least",
-                           experts, copies, logical);
-    uint32_t *row = malloc(experts * sizeof *row);
-    int result =
-        row ? moe_map_check(&map, (uint32_t)q->moe.experts, comm->error, sizeof comm->error)
-            : comm_refuse(comm, -ENOMEM, "out of memory");
-    if (!result) {
-        moe_map_row(&map, &q->topo, (uint32_t)(q->moe.experts / mk_world(&q->topo)), row);
-        result = comm_store(comm, plan_moe_map(plan), row, experts * sizeof *row);
-    }
-    free(row);
-    return result;
 }
 
 /* ---- where copies are placed ---- */

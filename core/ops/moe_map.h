@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/base.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* How much room MoE plans have: a rank's tokens, rows and chunks, and the CTAs' parts of tables. */
 #include "core/ops/moe_choose.h"
-#include "core/quantize.h"
+#include "core/base/quantize.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The operators' names, and nothing else about them: who writes a sentence may ask. */
 #include "core/ops/op.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 static const char *const names[MK_OPS] = {
 #define MK_OPERATOR(name, NAME, where) #name,

@@ -1,9 +1,9 @@
 /* The table of operators: who has a problem, or an operator's number, asks here what its descriptor
  * says. Nothing that a descriptor leads to calls this file. */
-#include "core/epilogue.h"
+#include "core/plan/epilogue.h"
 #include "core/ops/op.h"
 #include "core/ops/gemm.h"
-#include "core/words.h"
+#include "core/base/words.h"
 
 #include <errno.h>
 #include <stdio.h>

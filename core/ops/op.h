@@ -7,8 +7,8 @@
 #pragma once
 
 #include "core/ops/registry.h"
-#include "core/plan.h"
-#include "core/sentence.h"
+#include "core/plan/plan.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 
@@ -118,7 +118,7 @@ enum op_need {
 };
 
 /* What of struct mk_tuning an operator's plan looks at: bits, in the order of tuning_knobs
- * (core/tuning.h). */
+ * (core/plan/tuning.h). */
 enum op_knob {
     OP_TILE = 1,
     OP_ROLES = 2,
@@ -211,7 +211,7 @@ struct op_descriptor {
     uint32_t knobs;          /* bits of enum op_knob */
     int pieces_are_put;      /* 1: OP_PIECES says nothing where there is one node */
     uint32_t tile_n_unit;    /* columns of a tile are multiples of it; 0: of 8 */
-    uint8_t tuned;           /* 1: measured plans are kept for it (core/tuning.h) */
+    uint8_t tuned;           /* 1: measured plans are kept for it (core/plan/tuning.h) */
     uint8_t well_known;      /* 1: many of its plans were measured: what the model of the machine
                                 promises counts sooner, and of chunks, too (core/model/choose.c) */
     uint8_t shots_measured;  /* bit G: on G GPUs of a node the operator's own rule, one shot or
@@ -231,7 +231,7 @@ struct op_descriptor {
     uint8_t b_columns;    /* 1: mk_problem.b_columns means something */
     uint8_t back_fp8;     /* 1: mk_problem.back_fp8 means something */
     uint8_t epilogue;     /* bits that mk_problem.epilogue may have */
-    uint8_t halves;       /* 1: its launches may have two halves (core/halves.h) */
+    uint8_t halves;       /* 1: its launches may have two halves (core/cta/halves.h) */
     uint8_t sums;         /* 1: it adds, so mk_problem.deterministic says how */
     /* Why its results have no bits that are the same everywhere (MK_EVERYWHERE), the end of a
      * sentence. NULL: they have, where they are asked for */
@@ -246,9 +246,9 @@ struct op_descriptor {
      * they take, and every sentence about a flag follow from it. The same once they are laid out.
      */
     void (*tables)(struct mk_plan *p, struct op_tables *t);
-    /* Where the plan's pipeline is not the plain one (core/pipeline.h). NULL: nowhere. */
+    /* Where the plan's pipeline is not the plain one (core/plan/pipeline.h). NULL: nowhere. */
     void (*pipeline)(const struct mk_plan *p, struct mk_pipeline *out);
-    /* As core/plan.h says; ids are the plan's. describe_tile NULL: it computes none. */
+    /* As core/plan/plan.h says; ids are the plan's. describe_tile NULL: it computes none. */
     void (*describe_tile)(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
     void (*describe_chunk)(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes);
@@ -261,7 +261,7 @@ struct op_descriptor {
     void (*model)(struct model_walk *w, const struct mk_plan *p);
 
     /* On a GPU: the i-th tile that its kernel is built for with the problem's numbers, on its
-     * engine; NULL: those of GEMMs (core/gemm_tiles.h). own_blocks: intra_comm CTAs have thread
+     * engine; NULL: those of GEMMs (core/plan/gemm_tiles.h). own_blocks: intra_comm CTAs have thread
      * blocks of their own, and are no multiple of the compute CTAs. */
     int (*gpu_tile)(const struct mk_problem *q, uint32_t i, struct mk_gemm_tile *out);
     int own_blocks;
@@ -402,7 +402,7 @@ uint64_t op_formula_value(const struct op_descriptor *op, const struct mk_proble
 /* ---- launches ---- */
 
 /* What the public function of an operator does: checks that `plan` is the operator's and its
- * arguments are memory, then launches. As mk_launch; core/comm_launch.c. */
+ * arguments are memory, then launches. As mk_launch; core/comm/comm_launch.c. */
 int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPACES - 1],
               void *stream);
 

@@ -1,14 +1,14 @@
 /* Ring attention, O = softmax(Q K^T / sqrt(D)) V over the K and V of all ranks: what it is, which
  * shapes it takes, and where everything lies. */
-#include "core/attention_shards.h"
-#include "core/attention_tiles.h"
-#include "core/command.h"
-#include "core/gemm_tiles.h"
+#include "core/plan/attention_shards.h"
+#include "core/plan/attention_tiles.h"
+#include "core/cta/command.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/mkernel.h"
 #include "core/ops/op.h"
-#include "core/pipeline.h"
+#include "core/plan/pipeline.h"
 #include "core/roles/ring_attention_plan.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <math.h>

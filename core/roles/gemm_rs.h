@@ -25,7 +25,7 @@
  *   adds in fp32: the ranks of its node in rank order, then the other nodes in node order. So every
  *   run gives the same bits.
  *   Where they are the same everywhere (MK_EVERYWHERE), ranks add blocks of K, and reducers what
- *   ranks and nodes have, as core/sum_tree.h says.
+ *   ranks and nodes have, as core/cta/sum_tree.h says.
  *
  * One shot, for few rows on one node: a tile has rows of all ranks, so that B is read once and no
  * tile is mostly empty. Every rank takes the same tiles in the same order. When its product is

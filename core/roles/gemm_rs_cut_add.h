@@ -1,10 +1,10 @@
 /* What follows the product of a slice of K of a tile of gemm_rs (core/roles/gemm_rs_cut.h) where
- * sums are in memory: on the host and in the explorer. kernels/ops/gemm_cut.cuh has it for a
+ * sums are in memory: on the host and in the explorer. kernels/sums/gemm_cut.cuh has it for a
  * GPU's registers. */
 #pragma once
 
-#include "core/cta_combine.h"
-#include "core/cta_outbox.h"
+#include "core/cta/cta_combine.h"
+#include "core/cta/cta_outbox.h"
 #include "core/roles/gemm_rs_cut.h"
 
 /* Adds a run of a row's share, `elements` from `at` of the tile on: what peers have of it, to

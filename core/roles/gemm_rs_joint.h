@@ -14,12 +14,12 @@
  * Deadlock freedom: every rank's CTA `i` takes the same tiles in the same order, and sends its sums
  * of a tile before it waits for those of others.
  *
- * The events engine runs the exchange. kernels/ops/gemm_joint.cuh has both for a GPU's registers.
+ * The events engine runs the exchange. kernels/sums/gemm_joint.cuh has both for a GPU's registers.
  */
 #pragma once
 
-#include "core/cta_combine.h"
-#include "core/cta_outbox.h"
+#include "core/cta/cta_combine.h"
+#include "core/cta/cta_outbox.h"
 #include "core/roles/gemm_rs.h"
 
 /* The heap offset of the place that a tile has in its CTA's outbox. */

@@ -1,4 +1,4 @@
-/* The epilogue of rows of GEMM+ReduceScatter and GEMM+AllReduce (core/epilogue.h): a residual is
+/* The epilogue of rows of GEMM+ReduceScatter and GEMM+AllReduce (core/plan/epilogue.h): a residual is
  * added, and rows are normed, on every rank for the rows of its C.
  *
  * It stands behind all tiles, since a tile has some columns of a row, and several CTAs reduce the
@@ -6,7 +6,7 @@
  * results, the new residual and the normed row, would cross NVLink. So C alone is gathered, once,
  * and each rank norms its copy, from its L2 where it fits. In one shot each rank adds its rows
  * anyway. (Of few rows a GPU's consumers do it to the sums in their registers:
- * kernels/ops/joint_norm.cuh.)
+ * kernels/sums/joint_norm.cuh.)
  *
  * Buffer reuse
  *   Where the sum is gathered in two shots, peers store in a C in the heap. A tile of launch e + 1

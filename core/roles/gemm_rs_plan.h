@@ -2,9 +2,9 @@
  * core/roles/gemm_rs.h. */
 #pragma once
 
-#include "core/cta_norm.h"
-#include "core/plan.h"
-#include "core/sum_tree.h"
+#include "core/cta/cta_norm.h"
+#include "core/plan/plan.h"
+#include "core/cta/sum_tree.h"
 
 #define GEMM_RS_OUTBOX 2u
 
@@ -64,10 +64,10 @@ struct gemm_rs_plan {
     /* of an epilogue of rows (core/roles/gemm_rs_norm.h) */
     struct mk_norm norm;
     uint32_t flag_ended;
-    /* 1: a GPU's consumers do it with the sums in their registers (kernels/ops/joint_norm.cuh) */
+    /* 1: a GPU's consumers do it with the sums in their registers (kernels/sums/joint_norm.cuh) */
     uint32_t norm_inside;
     uint64_t squares; /* heap: words that they tell each other */
-    /* of sums in a tree (core/sum_tree.h): the blocks of K that this rank has; 0: there is no tree.
+    /* of sums in a tree (core/cta/sum_tree.h): the blocks of K that this rank has; 0: there is no tree.
      * The first of them, the stages of K of all ranks, and the first of this rank's */
     uint32_t blocks, first_block, all_stages, first_stage;
     /* of tiles whose K is cut in slices (core/roles/gemm_rs_cut.h): how many tiles, slices of each,
@@ -97,7 +97,7 @@ MK_PURE uint32_t gemm_rs_chunk_rows(const struct gemm_rs_plan *p, uint32_t chunk
  * much room as the largest, so that all of them, and their pieces, begin at multiples of 128 bytes.
  * How the elements of a tile lie there is the executor's, since who adds them is the same thread of
  * the same CTA as made them: row by row on the host, in the order of a GPU's registers there
- * (kernels/fragments.cuh); what counts for all is that rows in multiples of grain_rows follow each
+ * (kernels/engine/fragments.cuh); what counts for all is that rows in multiples of grain_rows follow each
  * other. */
 struct gemm_rs_area {
     uint32_t row, col; /* in the block */

@@ -1,4 +1,4 @@
-/* moe_combine in two halves (core/halves.h), of the parts of a whole launch.
+/* moe_combine in two halves (core/cta/halves.h), of the parts of a whole launch.
  *
  * Roles
  *   intra_comm    first half: makes all tables, and this rank's sums for other ranks

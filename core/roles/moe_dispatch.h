@@ -17,7 +17,7 @@
  * Roles
  *   intra_comm    makes the tables of where this rank's tokens go, from its own ids, and tells the
  *                 other ranks of the node how many rows and tokens they get and which experts these
- *                 name, of its own tokens and of those that its rail brings (core/cta_route.h);
+ *                 name, of its own tokens and of those that its rail brings (core/cta/cta_route.h);
  *                 from what it is told it makes the tables of what comes here. Counts and offsets
  *                 need no host. Then they push this rank's tokens to the other ranks of the node,
  *                 and forward in the node the tokens that the rail has brought. They also count
@@ -72,7 +72,7 @@
 #pragma once
 
 #include "core/roles/moe_dispatch_plan.h"
-#include "core/cta_rows.h"
+#include "core/cta/cta_rows.h"
 #include "core/roles/roles.h"
 
 /* Before anything that reads a table. Where there is more than there is room for, there is none. */

@@ -1,4 +1,4 @@
-/* moe_dispatch in two halves (core/halves.h): a program computes on all SMs between them, while
+/* moe_dispatch in two halves (core/cta/halves.h): a program computes on all SMs between them, while
  * links and the network bring what was sent. The parts are those of a whole launch; what differs is
  * who does them. And what combine in two halves (core/roles/moe_combine_halves.h) has of the same.
  *

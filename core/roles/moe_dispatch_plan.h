@@ -3,8 +3,8 @@
  * core/roles/moe_dispatch.h. */
 #pragma once
 
-#include "core/cta_rows.h"
-#include "core/plan.h"
+#include "core/cta/cta_rows.h"
+#include "core/plan/plan.h"
 
 struct moe_dispatch_plan {
     struct mk_topo topo;

@@ -25,14 +25,14 @@
  *                            to Y.
  *
  * Numbers
- *   Sums are fp32 in one order (core/cta_sums.h), so every run gives the same bits in both modes.
+ *   Sums are fp32 in one order (core/cta/cta_sums.h), so every run gives the same bits in both modes.
  *   Where they are the same everywhere (MK_EVERYWHERE), a token's experts are added in a tree of
  *   runs of experts, of which each rank and node has a node: one row travels, as in deterministic
  *   mode. Products have all of K on one rank, in one sequence.
  *   In fast mode rows, and the sums of ranks and nodes, are rounded to bf16. With the rounding of
  *   the activation and of Y that makes five independent errors of u = 1.66e-3 in the norm, 3.7e-3
  *   in all; in deterministic mode sqrt(2) u = 2.4e-3. With back=fp8 sums of ranks and nodes are
- *   e4m3 with an fp32 scale for each 128 of a row (core/quantize.h), which makes each 2.6e-2 of
+ *   e4m3 with an fp32 scale for each 128 of a row (core/base/quantize.h), which makes each 2.6e-2 of
  *   what crosses.
  *
  * Bytes moved
@@ -58,7 +58,7 @@
  *                                             chunks, its chunks */
 #pragma once
 
-#include "core/cta_sums.h"
+#include "core/cta/cta_sums.h"
 #include "core/roles/moe_dispatch.h"
 #include "core/roles/moe_ffn_plan.h"
 

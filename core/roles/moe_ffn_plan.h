@@ -2,7 +2,7 @@
  * why, is core/roles/moe_ffn.h. */
 #pragma once
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "core/roles/moe_dispatch_plan.h"
 
 /* The stages of a tile. */
@@ -24,7 +24,7 @@ struct moe_ffn_plan {
     /* enum mk_dtype of results, and of what ranks and nodes have added of them, on its way back */
     uint32_t number, carried;
     uint32_t staged; /* mk_sums' */
-    uint32_t tree;   /* 1: a token's experts are added in a tree (core/sum_tree.h) */
+    uint32_t tree;   /* 1: a token's experts are added in a tree (core/cta/sum_tree.h) */
     /* where results (the heap, at `made`; or an argument, complete when the launch begins) and Y
      * lie: enum mk_space */
     uint32_t made_space, y_space;

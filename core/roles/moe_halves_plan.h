@@ -1,4 +1,4 @@
-/* The plans of moe_dispatch and moe_combine for launches in two halves (core/halves.h): those of
+/* The plans of moe_dispatch and moe_combine for launches in two halves (core/cta/halves.h): those of
  * whole launches with what halves need besides. The schedules, and why:
  * core/roles/moe_dispatch_halves.h, moe_combine_halves.h. */
 #pragma once

@@ -3,8 +3,8 @@
  * the other. */
 #pragma once
 
-#include "core/cta.h"
-#include "core/plan.h"
+#include "core/cta/cta.h"
+#include "core/plan/plan.h"
 
 struct move_plan {
     struct mk_topo topo;

@@ -2,7 +2,7 @@
  * core/roles/reduce_scatter.h. */
 #pragma once
 
-#include "core/cta_combine.h"
+#include "core/cta/cta_combine.h"
 #include "core/roles/move_plan.h"
 
 struct reduce_scatter_plan {

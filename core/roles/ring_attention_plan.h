@@ -2,7 +2,7 @@
  * core/roles/ring_attention.h. */
 #pragma once
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 struct ring_attention_plan {
     struct mk_topo topo;
@@ -10,7 +10,7 @@ struct ring_attention_plan {
     uint32_t batch, heads, kv_heads, head_dim, causal;
     uint32_t ordered; /* 1: keys are taken in the order of the sequence (ring_attention_keys) */
     uint32_t rows;    /* that this rank holds, per batch */
-    /* Zigzag: a rank has 2 blocks of the sequence, else 1 (core/attention_shards.h). The first
+    /* Zigzag: a rank has 2 blocks of the sequence, else 1 (core/plan/attention_shards.h). The first
      * `whole` blocks have `half` rows, the next one `last`, those behind it none. */
     uint32_t halves, half, whole, last;
     uint32_t sequence;    /* S */

@@ -1,7 +1,7 @@
 /* One list of an operator's roles, from which every executor's calls of them are made. */
 #pragma once
 
-#include "core/cta.h"
+#include "core/cta/cta.h"
 
 /* Which of an operator's functions runs each role, as calls on its plan `p` and `cta`; 0: it has no
  * such role. Makes OP_run, what an executor calls for a CTA that does not compute. */

@@ -1,6 +1,6 @@
 /* cuBLASLt's FP8 product with block scales. */
 #include "experiments/baselines/baselines.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <cublasLt.h>
 #include <dlfcn.h>

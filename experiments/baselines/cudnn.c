@@ -1,8 +1,8 @@
 /* cuDNN's attention, through PyTorch in a process of its own: it answers when asked, so that its
  * launches take turns with ours. */
 #include "experiments/baselines/baselines.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/baselines/script.h"
 #include "experiments/common/process.h"
 

@@ -1,6 +1,6 @@
 #include "experiments/baselines/baselines.h"
-#include "core/cta.h"
-#include "core/sentence.h"
+#include "core/cta/cta.h"
+#include "core/base/sentence.h"
 
 #include <dlfcn.h>
 #include <errno.h>

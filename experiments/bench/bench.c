@@ -2,7 +2,7 @@
 #include "experiments/common/command_says.h"
 #include "experiments/bench/bench.h"
 #include "experiments/common/nearest.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #include <string.h>
 

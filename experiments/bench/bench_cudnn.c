@@ -1,8 +1,8 @@
 /* cuDNN's attention beside `mkernel bench ring_attention`: a PyTorch on each rank's GPU, which
  * takes turns with the operator. All calls are collective, and all ranks have it or none. */
 #include "experiments/bench/bench_gpu_row.h"
-#include "core/comm.h"
-#include "core/scoped.h"
+#include "core/comm/comm.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <math.h>

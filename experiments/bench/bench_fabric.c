@@ -5,7 +5,7 @@
 #ifdef MK_HAVE_EFA
 #include "backends/efa/efa_options.h"
 #endif
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/command_says.h"

@@ -1,7 +1,7 @@
 /* One end of `mkernel bench fabric`: its NIC, its memory and its fabric. */
 #include "experiments/bench/bench_fabric.h"
-#include "core/clock.h"
-#include "core/sentence.h"
+#include "core/base/clock.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <sched.h>

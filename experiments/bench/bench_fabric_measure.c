@@ -2,9 +2,9 @@
  * bandwidth with a window of puts under way, latency as half of a ping-pong. A put is the data and
  * its flag. */
 #include "experiments/bench/bench_fabric.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <math.h>

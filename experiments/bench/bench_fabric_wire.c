@@ -1,7 +1,7 @@
 /* The two ends of `mkernel bench fabric` agree over a socket: fixed-size messages, bounded
  * waits. */
 #include "experiments/bench/bench_fabric.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "experiments/job/run_options.h"
 #include "experiments/run/run_rank.h"
 #include "core/ops/op.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>

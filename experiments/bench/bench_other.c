@@ -6,9 +6,9 @@
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/job/gpu_operands.h"
 #include "experiments/job/op.h"
-#include "core/comm.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/comm/comm.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* `mkernel bench ring`: commands per second from one producer thread through a command ring to the
  * proxy, over a fabric that takes every put and completes it at once. */
 #include "experiments/bench/bench.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/options.h"

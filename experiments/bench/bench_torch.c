@@ -1,9 +1,9 @@
 /* PyTorch's fused operator beside ours: run by the parent before the ranks start, so that both have
  * the GPUs alone. */
 #include "experiments/bench/bench_gpu.h"
-#include "core/bootstrap.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/comm/bootstrap.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/baselines/script.h"
 #include "experiments/common/process.h"

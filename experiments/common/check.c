@@ -1,9 +1,9 @@
 #include "experiments/common/check.h"
 #include "experiments/common/spawn.h"
-#include "core/epilogue.h"
-#include "core/half.h"
-#include "core/quantize.h"
-#include "core/scoped.h"
+#include "core/plan/epilogue.h"
+#include "core/cta/half.h"
+#include "core/base/quantize.h"
+#include "core/base/scoped.h"
 
 #include <cblas.h>
 #include <errno.h>

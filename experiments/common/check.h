@@ -25,7 +25,7 @@
  * (check_share), and results below 2^-14 have steps of 2^-24. */
 #pragma once
 
-#include "core/half.h"
+#include "core/cta/half.h"
 
 #include <math.h>
 

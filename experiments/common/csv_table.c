@@ -1,7 +1,7 @@
 #include "experiments/common/csv_table.h"
-#include "core/file_lock.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/file_lock.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/result_file.h"
 
 #include <errno.h>

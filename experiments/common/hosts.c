@@ -2,8 +2,8 @@
 #include "experiments/common/options.h"
 #include "experiments/common/process.h"
 #include "experiments/common/shell_word.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/unfinished.h"
 
 #include <errno.h>

@@ -7,8 +7,8 @@
  * (-1, 1), symmetric about 0, rounded to bf16 or fp16; never NaN, never infinite. */
 #pragma once
 
-#include "core/half.h"
-#include "core/random.h"
+#include "core/cta/half.h"
+#include "core/base/random.h"
 
 /* Four values at once: elements 4 * group .. 4 * group + 3. element: MK_BF16 or MK_FP16. */
 MK_PURE void inputs_group(uint32_t element, uint64_t key, uint64_t group, uint16_t out[4])

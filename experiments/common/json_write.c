@@ -1,5 +1,5 @@
 #include "experiments/common/json_write.h"
-#include "core/epilogue.h"
+#include "core/plan/epilogue.h"
 #include "core/ops/op.h"
 
 #include <math.h>

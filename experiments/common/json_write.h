@@ -2,7 +2,7 @@
  * last member, which has none. Nothing here checks for errors of writing; see ferror in the end. */
 #pragma once
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* Commands that are not a job of ranks, under a launcher that started several processes of them. */
 #pragma once
 
-#include "core/launcher.h"
+#include "core/comm/launcher.h"
 
 /* As launcher_read, of this process's environment. */
 int launched(struct launcher *out, char *error, size_t size);

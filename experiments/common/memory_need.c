@@ -1,7 +1,7 @@
 #include "experiments/common/memory_need.h"
 #include "core/ops/op.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * not make the kernel kill another user's program. */
 #pragma once
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 /* 0, or -EINVAL with a sentence where the heaps of `ranks` ranks, and the operands of `sets`
  * launches of each, are more than the machine has. */

@@ -1,7 +1,7 @@
 #include "experiments/common/options.h"
-#include "core/sentence.h"
-#include "core/tuning.h"
-#include "core/words.h"
+#include "core/base/sentence.h"
+#include "core/plan/tuning.h"
+#include "core/base/words.h"
 #include "experiments/common/nearest.h"
 
 #include <errno.h>

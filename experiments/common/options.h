@@ -6,7 +6,7 @@
  * without sign. */
 #pragma once
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 #include "experiments/common/output_file.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 #include "experiments/common/picture.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/process.h"
 #include "experiments/common/trace_output.h"
 

@@ -1,8 +1,8 @@
 #include "experiments/common/plan_row.h"
-#include "core/epilogue.h"
+#include "core/plan/epilogue.h"
 #include "core/ops/op.h"
-#include "core/tuning.h"
-#include "core/words.h"
+#include "core/plan/tuning.h"
+#include "core/base/words.h"
 #include "experiments/common/options.h"
 
 #include <errno.h>

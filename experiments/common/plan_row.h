@@ -2,7 +2,7 @@
  * and those who simulate its plan share them. */
 #pragma once
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "experiments/common/csv_table.h"
 
 /* "kn" or "nk"; NULL where an operator has no B. */

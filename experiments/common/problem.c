@@ -1,7 +1,7 @@
 #include "experiments/common/problem.h"
 #include "experiments/common/nearest.h"
-#include "core/epilogue.h"
-#include "core/sentence.h"
+#include "core/plan/epilogue.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -229,7 +229,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
     }
 }
 
-/* What the help says of an option of the plan, whose name and range are core's (core/tuning.h). */
+/* What the help says of an option of the plan, whose name and range are core's (core/plan/tuning.h). */
 static const struct {
     const char *value, *help;
 } problem_knobs[TUNING_KNOBS] = {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/ops/op.h"
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 #include "experiments/common/options.h"
 
 struct problem_options {

@@ -1,6 +1,6 @@
 #include "experiments/common/process.h"
-#include "core/clock.h"
-#include "core/scoped.h"
+#include "core/base/clock.h"
+#include "core/base/scoped.h"
 #include "experiments/common/unfinished.h"
 
 #include <errno.h>

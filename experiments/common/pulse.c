@@ -1,8 +1,8 @@
 #include "experiments/common/pulse.h"
 #include "experiments/common/progress.h"
 #include "experiments/common/spawn.h"
-#include "core/clock.h"
-#include "core/comm.h"
+#include "core/base/clock.h"
+#include "core/comm/comm.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* The parent starts its ranks. */
 #include "experiments/common/spawn_internal.h"
-#include "core/bootstrap.h"
-#include "core/scoped.h"
+#include "core/comm/bootstrap.h"
+#include "core/base/scoped.h"
 #include "experiments/common/unfinished.h"
 
 #include <errno.h>

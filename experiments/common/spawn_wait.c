@@ -1,6 +1,6 @@
 /* The parent waits for its ranks, and ends those that do not end by themselves (spawn.h). */
 #include "experiments/common/spawn_internal.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 #include "experiments/common/trace_output.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,8 +8,8 @@
 #include "experiments/info/version.h"
 #include "experiments/common/options.h"
 #include "backends/nic.h"
-#include "core/gpus.h"
-#include "core/scoped.h"
+#include "core/comm/gpus.h"
+#include "core/base/scoped.h"
 
 #include <dirent.h>
 #include <net/if.h>

@@ -1,6 +1,6 @@
 #include "experiments/job/gpu_operands.h"
 #include "experiments/job/op.h"
-#include "core/comm.h"
+#include "core/comm/comm.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,10 +2,10 @@
 #include "experiments/job/gpu_tensors.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
-#include "core/comm.h"
-#include "core/quantize.h"
-#include "core/sentence.h"
-#include "core/sorted.h"
+#include "core/comm/comm.h"
+#include "core/base/quantize.h"
+#include "core/base/sentence.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 #include <cuda_runtime.h>
 #include <errno.h>
 
-#include "core/e4m3.h"
-#include "core/half.h"
-#include "core/quantize.h"
+#include "core/base/e4m3.h"
+#include "core/cta/half.h"
+#include "core/base/quantize.h"
 #include "experiments/common/check.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/gpu_tensors.h"

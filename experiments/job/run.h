@@ -20,7 +20,7 @@
 
 #include "core/mkernel.h"
 #include "core/ops/moe_map.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "experiments/common/check.h"
 #include "experiments/common/problem.h"
 #include "experiments/common/spawn.h"

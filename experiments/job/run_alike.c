@@ -4,8 +4,8 @@
  * wrong results. What is this rank's own business (NICs, result files) is not compared. */
 #include "experiments/job/run.h"
 #include "experiments/common/pulse.h"
-#include "core/agree.h"
-#include "core/comm.h"
+#include "core/comm/agree.h"
+#include "core/comm/comm.h"
 
 #include <stdio.h>
 

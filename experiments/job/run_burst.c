@@ -1,10 +1,10 @@
 /* Launches back to back, timed together, then each is checked: what `run`, `bench` and `tune`
  * measure on the host. */
 #include "experiments/job/op.h"
-#include "core/clock.h"
+#include "core/base/clock.h"
 #include "experiments/common/inputs.h"
 #include "experiments/common/pulse.h"
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "tracer/live.h"
 
 #include <signal.h>

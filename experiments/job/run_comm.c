@@ -1,6 +1,6 @@
 /* The communicator that a job asks for. */
 #include "experiments/job/op.h"
-#include "core/comm.h"
+#include "core/comm/comm.h"
 
 #include <stdio.h>
 #include <string.h>

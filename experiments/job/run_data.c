@@ -1,8 +1,8 @@
 /* The operands of launches, as operators say them (experiments/job/op.h). */
 #include "experiments/job/op.h"
-#include "core/clock.h"
-#include "core/e4m3.h"
-#include "core/scoped.h"
+#include "core/base/clock.h"
+#include "core/base/e4m3.h"
+#include "core/base/scoped.h"
 #include "experiments/common/inputs.h"
 
 #include <cblas.h>

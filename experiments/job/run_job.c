@@ -4,12 +4,12 @@
 #include "experiments/common/gpu.h"
 #include "experiments/common/memory_need.h"
 #include "experiments/common/output_file.h"
-#include "core/comm.h"
-#include "core/gpus.h"
+#include "core/comm/comm.h"
+#include "core/comm/gpus.h"
 #include "core/ops/op.h"
-#include "core/scoped.h"
-#include "core/tuning.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/plan/tuning.h"
+#include "core/base/sentence.h"
 #include "sim/emulated.h"
 #include "backends/nic.h"
 #include "backends/verbs/verbs_options.h"
@@ -277,7 +277,7 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
     return apart && o->gpus > 1 ? run_job_refuse_apart(o, gpus, error, size) : 0;
 }
 
-/* Ranks that share a GPU have a part of its SMs each, or take turns: core/gpus.h. */
+/* Ranks that share a GPU have a part of its SMs each, or take turns: core/comm/gpus.h. */
 static void run_job_share_gpus(struct run_job *job, const struct gpu_list *gpus)
 {
     const struct gpu_device *g = &gpus->devices[0];

@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/comm.h"
-#include "core/sentence.h"
+#include "core/comm/comm.h"
+#include "core/base/sentence.h"
 #include "tracer/live.h"
 
 #define VIEWER_END_MS 3000 /* for it to see that the job has ended */

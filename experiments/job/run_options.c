@@ -1,7 +1,7 @@
 /* The options that `mkernel run OP`, `bench OP` and `tune OP` all take, and what they make of argv.
  */
 #include "experiments/job/run_options.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/job/op.h"
 #include "backends/nic.h"
 

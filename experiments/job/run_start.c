@@ -6,10 +6,10 @@
 #include "experiments/common/launched.h"
 #include "experiments/common/pulse.h"
 #include "experiments/common/unfinished.h"
-#include "core/tuning.h"
-#include "core/launcher.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/plan/tuning.h"
+#include "core/comm/launcher.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 #include "experiments/ops/check_attention.h"
 #include "experiments/common/spawn.h"
-#include "core/attention_shards.h"
-#include "core/bf16.h"
-#include "core/scoped.h"
+#include "core/plan/attention_shards.h"
+#include "core/base/bf16.h"
+#include "core/base/scoped.h"
 
 #include <cblas.h>
 #include <errno.h>

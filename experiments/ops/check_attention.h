@@ -7,7 +7,7 @@
  * error of O is at most CHECK_FAST. */
 #pragma once
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "experiments/common/check.h"
 
 struct check_attention {

@@ -3,11 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/attention_shards.h"
-#include "core/bf16.h"
+#include "core/plan/attention_shards.h"
+#include "core/base/bf16.h"
 #include "experiments/job/gpu_tensors.h"
 #include "experiments/ops/check_attention_gpu.h"
-#include "kernels/ptx.cuh"
+#include "kernels/engine/ptx.cuh"
 
 enum { THREADS = 256, CHUNK = 2048, MOST_DIM = 128 };
 

@@ -3,11 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/epilogue.h"
-#include "core/half.h"
+#include "core/plan/epilogue.h"
+#include "core/cta/half.h"
 #include "experiments/job/gpu_tensors.h"
 #include "experiments/ops/check_gemm_gpu.h"
-#include "kernels/ptx.cuh"
+#include "kernels/engine/ptx.cuh"
 
 /* A block makes TILE x TILE elements, a thread SIDE x SIDE of them. */
 enum { TILE = 64, DEPTH = 16, SIDE = 4, THREADS = TILE / SIDE * (TILE / SIDE) };

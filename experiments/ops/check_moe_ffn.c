@@ -1,8 +1,8 @@
 #include "experiments/ops/check_moe_ffn.h"
 #include "experiments/common/spawn.h"
-#include "core/bf16.h"
-#include "core/e4m3.h"
-#include "core/quantize.h"
+#include "core/base/bf16.h"
+#include "core/base/e4m3.h"
+#include "core/base/quantize.h"
 
 #include <cblas.h>
 #include <errno.h>

@@ -13,7 +13,7 @@
  * If sums come back as e4m3 (back=fp8), a sum that crosses a link has, in place of u, 2^-4 (the
  * unit roundoff of 4 significant bits) and half a step of the smallest codes: 2^-10 of the scale,
  * which is the largest of 128 numbers over 448. For FP8 (X, B1 and B2 are the values of their codes
- * and scales; the activation is quantised in blocks of 128 of a row, as in core/quantize.h):
+ * and scales; the activation is quantised in blocks of 128 of a row, as in core/base/quantize.h):
  *   gate, up      also `cut` sum |x||B1| (check.h), which is at most |x| |column of B1|
  *   activation    in place of its rounding: the furthest code that a value within off(activation),
  *                 with a scale from a largest value within its own bound, can have
@@ -30,7 +30,7 @@
 #pragma once
 
 #include "experiments/common/check.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #define CHECK_ACTIVATION (1.4143 * CHECK_FROBENIUS)
 #define CHECK_BACK 3.61e-2 /* of a sum that comes back as e4m3 */

@@ -3,13 +3,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/bf16.h"
-#include "core/e4m3.h"
+#include "core/base/bf16.h"
+#include "core/base/e4m3.h"
 #include "core/mkernel.h"
-#include "core/quantize.h"
+#include "core/base/quantize.h"
 #include "experiments/job/gpu_tensors.h"
 #include "experiments/ops/check_moe_ffn_gpu.h"
-#include "kernels/ptx.cuh"
+#include "kernels/engine/ptx.cuh"
 
 /* A block makes TILE x TILE elements, a thread SIDE x SIDE of them. */
 enum { TILE = 32, DEPTH = 8, SIDE = 2, THREADS = TILE / SIDE * (TILE / SIDE), PANEL_ROWS = 4096 };

@@ -3,9 +3,9 @@
 #include "experiments/ops/check_gemm_gpu.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
-#include "core/epilogue.h"
-#include "core/quantize.h"
-#include "core/scoped.h"
+#include "core/plan/epilogue.h"
+#include "core/base/quantize.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* What the MoE operators share: which experts tokens name, and with what weights; and what they are
  * given of FP8. */
 #include "core/ops/moe.h"
-#include "core/quantize.h"
-#include "core/scoped.h"
+#include "core/base/quantize.h"
+#include "core/base/scoped.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "sim/route.h"

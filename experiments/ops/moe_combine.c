@@ -1,6 +1,6 @@
 /* MoE combine: each token's sum over its experts' rows, in float64. */
-#include "core/bf16.h"
-#include "core/scoped.h"
+#include "core/base/bf16.h"
+#include "core/base/scoped.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>

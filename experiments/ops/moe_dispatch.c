@@ -1,7 +1,7 @@
 /* MoE dispatch: each expert's rows, bit by bit, as the ids of all ranks say. */
-#include "core/bf16.h"
-#include "core/quantize.h"
-#include "core/scoped.h"
+#include "core/base/bf16.h"
+#include "core/base/quantize.h"
+#include "core/base/scoped.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* MoE dispatch+GEMM: an expert's rows, as the ids of all ranks say. */
-#include "core/quantize.h"
-#include "core/scoped.h"
+#include "core/base/quantize.h"
+#include "core/base/scoped.h"
 #include "experiments/job/op.h"
 #include "experiments/ops/check_gemm_gpu.h"
 

@@ -1,7 +1,7 @@
 /* The MoE feed-forward layer: each token's sum over its experts. */
 #include "experiments/ops/check_moe_ffn_gpu.h"
-#include "core/quantize.h"
-#include "core/scoped.h"
+#include "core/base/quantize.h"
+#include "core/base/scoped.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>

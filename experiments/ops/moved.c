@@ -1,7 +1,7 @@
 /* Is what an operator that only moves rows ended with right? Bit by bit, from inputs made anew. */
 #include "experiments/job/op.h"
-#include "core/half.h"
-#include "core/scoped.h"
+#include "core/cta/half.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <math.h>

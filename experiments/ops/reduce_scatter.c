@@ -1,5 +1,5 @@
 #include "experiments/job/op.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <math.h>

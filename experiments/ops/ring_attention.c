@@ -1,8 +1,8 @@
 /* Ring attention: tensors 0, 1 and 2 are every rank's Q, K and V. */
 #include "experiments/ops/check_attention_gpu.h"
 #include "experiments/job/op.h"
-#include "core/attention_shards.h"
-#include "core/scoped.h"
+#include "core/plan/attention_shards.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <stdlib.h>

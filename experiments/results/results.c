@@ -1,8 +1,8 @@
 /* `mkernel results`: what a file of results says. */
 #include "experiments/results/results.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
-#include "core/words.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
+#include "core/base/words.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/nearest.h"

@@ -1,5 +1,5 @@
 #include "experiments/results/results_diff.h"
-#include "core/words.h"
+#include "core/base/words.h"
 #include "experiments/common/csv_table.h"
 #include "experiments/results/results_takes.h"
 

@@ -1,7 +1,7 @@
 #include "experiments/results/results_file.h"
 #include "core/base.h"
-#include "core/file_lock.h"
-#include "core/sentence.h"
+#include "core/base/file_lock.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

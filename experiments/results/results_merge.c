@@ -1,7 +1,7 @@
 /* Several files of results into one. */
 #include "experiments/results/results_merge.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/results/results_file.h"
 #include "tracer/bound.h"
 

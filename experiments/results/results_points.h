@@ -74,7 +74,7 @@ int result_word(const struct results *r, const struct result_point *p, uint32_t 
 /* "default" where a point has no such setting. */
 const char *result_value(const struct result_point *p, const char *name);
 
-/* Its dtype, a number of plan_dtypes (core/plan.h). */
+/* Its dtype, a number of plan_dtypes (core/plan/plan.h). */
 int result_dtype(const struct result_point *p);
 
 /* Bytes of an element of that. */

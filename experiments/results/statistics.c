@@ -1,7 +1,7 @@
 #include "experiments/results/statistics.h"
-#include "core/random.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/random.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 
 #include <errno.h>
 #include <math.h>

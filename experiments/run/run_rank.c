@@ -1,14 +1,14 @@
 /* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time,
  * checks, reports. */
 #include "experiments/run/run_rank.h"
-#include "core/sorted.h"
+#include "core/base/sorted.h"
 #include "experiments/run/run_why.h"
 #include "experiments/job/op.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
-#include "core/comm.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/comm/comm.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "tracer/live.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for
  * programs). */
 #include "experiments/run/run_rank.h"
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 #include "experiments/run/run_why.h"
 #include "experiments/common/why_write.h"
 #include "experiments/common/inputs.h"

@@ -1,8 +1,8 @@
 /* --trace: what a run tells the tracer about itself, before and after its launches. */
 #include "experiments/run/run_rank.h"
 #include "experiments/common/gpu.h"
-#include "core/comm.h"
-#include "core/scoped.h"
+#include "core/comm/comm.h"
+#include "core/base/scoped.h"
 #include "backends/nic.h"
 #include "tracer/trace.h"
 

@@ -1,6 +1,6 @@
 #include "experiments/run/run_why.h"
-#include "core/comm.h"
-#include "core/scoped.h"
+#include "core/comm/comm.h"
+#include "core/base/scoped.h"
 #include "tracer/query.h"
 #include "tracer/trace.h"
 

@@ -1,8 +1,8 @@
 /* `mkernel calibrate`: a machine file that agrees with what was measured. */
 #include "core/model/model.h"
 #include "core/ops/op.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
@@ -77,7 +77,7 @@ static const struct option_spec specs[] = {
 static const struct option_table table = {
     "calibrate [OPTIONS]",
     "Fits a machine file to measured plans, of tables or of this host's GPUs: the numbers that "
-    "predictions depend on (core/machine.h)\n"
+    "predictions depend on (core/model/machine.h)\n"
     "are moved until predicted and measured times differ least. One core, a minute for 2,000 "
     "plans.\n",
     specs, sizeof specs / sizeof *specs,

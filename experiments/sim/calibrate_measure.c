@@ -1,8 +1,8 @@
 /* `mkernel tune` measures plans in turns, checks them and writes tables: it is run on few shapes,
  * chosen so that each part of a machine is what some of them wait for. */
 #include "experiments/sim/calibrate_measure.h"
-#include "core/clock.h"
-#include "core/sentence.h"
+#include "core/base/clock.h"
+#include "core/base/sentence.h"
 #include "experiments/common/process.h"
 
 #include <errno.h>

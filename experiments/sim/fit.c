@@ -2,7 +2,7 @@
  * error far above 5 % weighs as its root does (soft L1), since no model is right for every plan. */
 #include "experiments/sim/fit.h"
 #include "core/model/model.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <math.h>

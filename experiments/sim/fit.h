@@ -2,7 +2,7 @@
  * the logarithms of predicted and measured times differ least. */
 #pragma once
 
-#include "core/machine.h"
+#include "core/model/machine.h"
 #include "experiments/sim/measured.h"
 
 #define FIT_NUMBERS 96u

@@ -2,9 +2,9 @@
  * plan that each says. */
 #pragma once
 
-#include "core/machine.h"
+#include "core/model/machine.h"
 #include "core/mkernel.h"
-#include "core/plan.h"
+#include "core/plan/plan.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* Measured plans out of traces. */
 #include "core/ops/op.h"
-#include "core/sentence.h"
-#include "core/words.h"
-#include "core/tuning.h"
+#include "core/base/sentence.h"
+#include "core/base/words.h"
+#include "core/plan/tuning.h"
 #include "experiments/sim/measured.h"
 #include "tracer/part.h"
 #include "tracer/query.h"

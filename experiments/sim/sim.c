@@ -1,6 +1,6 @@
 /* `mkernel sim`: an op's schedule on a machine that is not there. */
 #include "experiments/sim/sim.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"

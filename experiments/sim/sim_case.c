@@ -1,8 +1,8 @@
 #include "experiments/sim/sim_case.h"
-#include "core/grow.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
-#include "core/words.h"
+#include "core/base/grow.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
+#include "core/base/words.h"
 #include "experiments/common/options.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * make to it, and the plan that its GPUs would get. */
 #pragma once
 
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 #include "sim/timed/timed.h"
 
 /* As on the command line; NULL where it was not given. */

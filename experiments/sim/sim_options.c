@@ -1,6 +1,6 @@
 /* The options of `mkernel sim`, and which go together. */
 #include "experiments/sim/sim.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/memory_need.h"

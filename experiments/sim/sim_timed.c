@@ -1,6 +1,6 @@
 #include "experiments/sim/sim_timed.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"

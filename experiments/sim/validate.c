@@ -1,9 +1,9 @@
 /* How well what is predicted agrees with what was measured: errors, and whether plans of a shape
  * come in the right order. */
 #include "experiments/sim/validate.h"
-#include "core/sorted.h"
+#include "core/base/sorted.h"
 #include "core/model/model.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 #include "sim/timed/timed.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Predicted against measured times: `mkernel sim --validate`. */
 #pragma once
 
-#include "core/machine.h"
+#include "core/model/machine.h"
 #include "experiments/sim/measured.h"
 
 enum validate_by {

@@ -1,6 +1,6 @@
 /* What `mkernel sim --validate` prints, writes and draws. */
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/csv_table.h"

@@ -1,8 +1,8 @@
 /* `mkernel sweep`: many points measured into one file of results. */
 #include "experiments/sweep/sweep.h"
-#include "core/clock.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/clock.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/hosts.h"

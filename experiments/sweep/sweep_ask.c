@@ -1,6 +1,6 @@
 /* Asks the command of each point whether it could run, before the first does. */
 #include "experiments/sweep/sweep_run.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * to nothing is computed. It is a sweep of its own making (sweep.h). */
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
 #include "experiments/job/op.h"

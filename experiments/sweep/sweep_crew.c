@@ -3,11 +3,11 @@
  * makes the job's command itself, from the sweep that it has read: no command crosses the network.
  */
 #include "experiments/sweep/sweep.h"
-#include "core/bootstrap.h"
-#include "core/digest.h"
-#include "core/launcher.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/comm/bootstrap.h"
+#include "core/base/digest.h"
+#include "core/comm/launcher.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/launched.h"
 
 #include <errno.h>

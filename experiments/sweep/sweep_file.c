@@ -1,8 +1,8 @@
 /* A sweep as a file: YAML, read by libyaml, whose nodes know their lines. What the keys mean
  * docs/EXPERIMENTS.md says. */
 #include "experiments/sweep/sweep.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
 

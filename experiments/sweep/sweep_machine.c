@@ -2,7 +2,7 @@
 #include "experiments/sweep/sweep.h"
 #include "backends/nic.h"
 #include "core/mkernel.h"
-#include "core/scoped.h"
+#include "core/base/scoped.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/json_write.h"
 #include "experiments/info/version.h"

@@ -2,9 +2,9 @@
 #include "core/mkernel.h"
 #include "experiments/sweep/sweep.h"
 #include "experiments/common/shell_word.h"
-#include "core/plan.h"
-#include "core/sentence.h"
-#include "core/words.h"
+#include "core/plan/plan.h"
+#include "core/base/sentence.h"
+#include "core/base/words.h"
 #include "experiments/common/nearest.h"
 #include "experiments/results/results_takes.h"
 

@@ -1,7 +1,7 @@
 /* Clocks, power and temperature of the GPUs while a job runs, asked of NVML where there is one. */
 #include "experiments/sweep/sweep.h"
-#include "core/grow.h"
-#include "core/clock.h"
+#include "core/base/grow.h"
+#include "core/base/clock.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* The jobs of a sweep, one after the other or several at once, each with its row in the results
  * file. */
 #include "experiments/sweep/sweep_run.h"
-#include "core/clock.h"
-#include "core/sentence.h"
+#include "core/base/clock.h"
+#include "core/base/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/unfinished.h"
 

@@ -1,7 +1,7 @@
 /* The rows of a sweep in its results file. */
 #include "experiments/sweep/sweep_run.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/results/results_merge.h"
 #include "tracer/bound.h"
 #include "tracer/reader.h"

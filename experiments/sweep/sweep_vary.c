@@ -1,7 +1,7 @@
 /* What a sweep is made of, in memory, and the short way to say it: --vary. */
 #include "experiments/sweep/sweep.h"
-#include "core/grow.h"
-#include "core/sentence.h"
+#include "core/base/grow.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* `mkernel trace`: reports on a trace file. */
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"

@@ -1,9 +1,9 @@
 /* `mkernel trace diff`: two runs, figure by figure. Launches are aligned by their number, the rest
  * by name. */
 #include "experiments/trace/trace_cli.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <math.h>

@@ -5,9 +5,9 @@
  *
  * Queries give what an event's members are, as JSON; this file gives it a thread. */
 #include "experiments/trace/trace_cli.h"
-#include "core/grow.h"
-#include "core/scoped.h"
-#include "core/sorted.h"
+#include "core/base/grow.h"
+#include "core/base/scoped.h"
+#include "core/base/sorted.h"
 
 #include <stdlib.h>
 

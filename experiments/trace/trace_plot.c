@@ -1,7 +1,7 @@
 /* `mkernel trace plot`: what trace_plot.py draws. A timeline has a row for each role of a rank and
  * each direction of a NIC; its cells say from when to when how many of the role's CTAs were in a
  * state, or which share of the most bytes that any NIC had were under way. */
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/picture.h"
 #include "experiments/trace/trace_cli.h"

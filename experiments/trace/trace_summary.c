@@ -1,7 +1,7 @@
 /* `mkernel trace summary`: one screenful, by the statements of summary.sql. Every figure comes from
  * a view or an aggregate, so it takes as long for ten million events as for ten thousand. */
 #include "experiments/common/json_write.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/trace/trace_cli.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* `mkernel trace why`: where a launch's time goes, in parts that add up to it. */
 #include "experiments/common/why_write.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/trace/trace_cli.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "experiments/tune/tune.h"
 #include "core/model/choose.h"
 #include "core/ops/op.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/pulse.h"

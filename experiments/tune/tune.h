@@ -8,7 +8,7 @@
  *   tune_report.c   the table and the CSV */
 #pragma once
 
-#include "core/tuning.h"
+#include "core/plan/tuning.h"
 #include "experiments/common/csv_table.h"
 #include "experiments/job/run.h"
 

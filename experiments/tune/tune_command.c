@@ -1,6 +1,6 @@
 /* `mkernel tune OP`: its options, and what it refuses before the ranks start. */
 #include "experiments/common/commands.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/common/output_file.h"
 #include "experiments/job/run_options.h"
 #include "experiments/tune/tune.h"

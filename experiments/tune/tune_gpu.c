@@ -3,8 +3,8 @@
 #include "experiments/tune/tune.h"
 #include "experiments/job/gpu_operands.h"
 #include "experiments/job/op.h"
-#include "core/comm.h"
-#include "core/scoped.h"
+#include "core/comm/comm.h"
+#include "core/base/scoped.h"
 
 #include <errno.h>
 #include <stdio.h>

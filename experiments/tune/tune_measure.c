@@ -1,12 +1,12 @@
 /* Many plans of a shape in one communicator, measured in turns: what drifts, drifts for all of
  * them. */
 #include "experiments/tune/tune.h"
-#include "core/sorted.h"
-#include "core/agree.h"
-#include "core/comm.h"
+#include "core/base/sorted.h"
+#include "core/comm/agree.h"
+#include "core/comm/comm.h"
 #include "core/ops/op.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What a search found: a table for people, CSV for programs. */
 #include "experiments/job/bench_row.h"
-#include "core/sorted.h"
+#include "core/base/sorted.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
 #include "experiments/tune/tune.h"

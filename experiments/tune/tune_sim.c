@@ -1,8 +1,8 @@
 /* `mkernel tune OP --exec sim`: the search of tune.c over simulated times, for clusters that are
  * not there. */
 #include "experiments/tune/tune.h"
-#include "core/scoped.h"
-#include "core/sentence.h"
+#include "core/base/scoped.h"
+#include "core/base/sentence.h"
 #include "experiments/common/command_says.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"

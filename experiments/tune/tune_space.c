@@ -1,7 +1,7 @@
 #include "experiments/tune/tune.h"
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/model/choose.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "experiments/common/nearest.h"
 
 #include <errno.h>

@@ -22,7 +22,7 @@
  * so the others test nothing.
  *
  * Every wait ends: TMA loads complete, consumers wait for nothing else, and the source's waits are
- * bounded. If one does not all the same, the producer says where (kernels/barrier.cuh).
+ * bounded. If one does not all the same, the producer says where (kernels/engine/barrier.cuh).
  */
 #pragma once
 

@@ -2,10 +2,10 @@
  * attention.cuh. */
 #pragma once
 
-#include "kernels/attention_clean.cuh"
-#include "kernels/pipeline.cuh"
+#include "kernels/engine/attention_clean.cuh"
+#include "kernels/engine/pipeline.cuh"
 #include "kernels/hopper/wgmma.cuh"
-#include "kernels/warp_roles.cuh"
+#include "kernels/engine/warp_roles.cuh"
 
 /* A run of keys: of the maps, box 64 x shape::keys. */
 struct attention_keys : attention_keys_of<CUtensorMap> {
@@ -53,7 +53,8 @@ template <int dim_, int keys_, int groups_, int stages_, bool own_o_> struct att
                               q_barriers = v_barriers + 16 * stages;
     static constexpr uint32_t tile_offset =
         q_barriers + 16; /* the number of the tile whose Q is there */
-    static constexpr uint32_t notes_offset = tile_offset + 8; /* kernels/attention_clean.cuh */
+    static constexpr uint32_t notes_offset =
+        tile_offset + 8; /* kernels/engine/attention_clean.cuh */
     static constexpr uint32_t shared_bytes =
         notes_offset + clean_bytes<dim> + 1024; /* to align the first */
 

@@ -1,10 +1,10 @@
-/* Engine wgmma as an operator sees it (kernels/engine.cuh): struct gemm_engine, whose views are
+/* Engine wgmma as an operator sees it (kernels/engine/engine.cuh): struct gemm_engine, whose views are
  * tensor maps. Host side, but for what says __device__. */
 #pragma once
 
-#include "core/gemm_tiles.h"
-#include "core/plan.h"
-#include "kernels/cta.cuh"
+#include "core/plan/gemm_tiles.h"
+#include "core/plan/plan.h"
+#include "kernels/cta/cta.cuh"
 #include "kernels/hopper/gemm.cuh"
 #include "kernels/hopper/gemm_track.cuh"
 #include "kernels/hopper/tensormap.h"

@@ -24,7 +24,7 @@
  * this one reads three quarters of that, and as many CTAs have something to do.
  *
  * The engine is a template over a tile shape (struct gemm_shape) and a tile source, which is what
- * kernels/engine.cuh says; struct gemm_source is what every source begins with.
+ * kernels/engine/engine.cuh says; struct gemm_source is what every source begins with.
  *
  * A and B may be e4m3: then a row of a stage has 128 elements of K, and everything but the products
  * and their sums is the same (gemm_promote.cuh).

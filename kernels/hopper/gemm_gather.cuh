@@ -9,8 +9,8 @@
  * way; at the end of a tile at once, unless the next tile is there already. */
 #pragma once
 
-#include "core/cta.h"
-#include "kernels/pipeline.cuh"
+#include "core/cta/cta.h"
+#include "kernels/engine/pipeline.cuh"
 
 /* K elements per pipeline stage: one 128-byte row of bf16, the widest swizzle. */
 enum { GEMM_TILE_K = 64 };

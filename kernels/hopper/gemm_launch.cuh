@@ -7,7 +7,7 @@
  *   typedef ... plan
  *       Its plan, a kernel parameter.
  *   typedef ... views
- *       Views of its own matrices beside those of struct gemm_operands (kernels/engine.cuh); a
+ *       Views of its own matrices beside those of struct gemm_operands (kernels/engine/engine.cuh); a
  *       kernel parameter.
  *   static constexpr bool fp24
  *       Kernels with partial sums of MK_FP24 are built too, for plans whose form asks for them.
@@ -35,8 +35,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/plan.h"
-#include "kernels/admit.h"
+#include "core/plan/plan.h"
+#include "kernels/host/admit.h"
 #include "kernels/hopper/engine.cuh"
 
 /* ---- an operator's one persistent kernel ---- */
@@ -164,7 +164,7 @@ template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
     }
 };
 
-/* For GPU_OPERATOR_BY (kernels/op.h). */
+/* For GPU_OPERATOR_BY (kernels/host/op.h). */
 template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator {
     static int prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
                        size_t error_size)

@@ -2,7 +2,7 @@
  * operator is a struct as there. */
 #pragma once
 
-#include "core/gemm_tiles_fp16.h"
+#include "core/plan/gemm_tiles_fp16.h"
 #include "kernels/hopper/gemm_launch.cuh"
 
 /* gemm_op_shape, of fp16. */

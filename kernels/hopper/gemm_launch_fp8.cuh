@@ -2,7 +2,7 @@
  * memory begins where the first stage does. An operator is a struct as there. */
 #pragma once
 
-#include "core/gemm_tiles_fp8.h"
+#include "core/plan/gemm_tiles_fp8.h"
 #include "kernels/hopper/gemm_launch.cuh"
 #include "kernels/hopper/gemm_promote.cuh"
 

@@ -9,7 +9,7 @@
  * sum and 128 of K, a quarter of the SM's issue slots at full speed. */
 #pragma once
 
-#include "kernels/column_scales.cuh"
+#include "kernels/engine/column_scales.cuh"
 #include "kernels/hopper/gemm.cuh"
 
 #include <type_traits>

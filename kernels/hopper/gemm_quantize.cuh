@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/hopper/gemm_promote.cuh"
-#include "kernels/quantize.cuh"
+#include "kernels/engine/quantize.cuh"
 
 /* Codes of sum[0 .. 63] to a box of 64 rows x 128 in shared memory, with the 128-byte swizzle, and
  * scales[row] of its rows. All threads of a consumer warpgroup. */

@@ -1,12 +1,12 @@
-/* What a tile source of engine wgmma derives from: kernels/engine.cuh says what every engine asks of
+/* What a tile source of engine wgmma derives from: kernels/engine/engine.cuh says what every engine asks of
  * one, struct gemm_source what this one asks beside that, and struct gemm_operands what a kernel has
  * of matrices. */
 #pragma once
 
-#include "kernels/engine.cuh"
-#include "kernels/half.cuh"
-#include "kernels/pipeline.cuh"
-#include "kernels/warp_roles.cuh"
+#include "kernels/engine/engine.cuh"
+#include "kernels/engine/half.cuh"
+#include "kernels/engine/pipeline.cuh"
+#include "kernels/engine/warp_roles.cuh"
 
 enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 };
 
@@ -34,7 +34,7 @@ struct gemm_ring {
     struct pipeline_position at;
 };
 
-/* What a tile source derives from: beside the calls of kernels/engine.cuh those that this engine
+/* What a tile source derives from: beside the calls of kernels/engine/engine.cuh those that this engine
  * alone makes. */
 struct gemm_source : engine_source<struct gemm_operands, CUtensorMap> {
     /* Of a thread. A source whose auxiliary warps need more says so; a launch gives 168 to

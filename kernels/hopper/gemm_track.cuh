@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/hopper/gemm.cuh"
-#include "kernels/tile_track.cuh"
+#include "kernels/cta/tile_track.cuh"
 
 struct tracked_source : gemm_source {
     const struct gpu_launch *launch;

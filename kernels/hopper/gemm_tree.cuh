@@ -1,12 +1,12 @@
-/* Sums of blocks of K that are added in a tree (core/sum_tree.h): what a consumer warpgroup of kernels/hopper/gemm.cuh does
+/* Sums of blocks of K that are added in a tree (core/cta/sum_tree.h): what a consumer warpgroup of kernels/hopper/gemm.cuh does
  * with the stages of a tile where its source says that there are blocks.
  *
  * The tensor core begins each block at zero: a left child of its node in the tile's sums, a right one in registers of its own,
  * which are added to them when it is whole. Of nodes above, none waits of 2 blocks, one of 4, two of 8. */
 #pragma once
 
-#include "core/gemm_tiles.h"
-#include "kernels/fragments_tree.cuh"
+#include "core/plan/gemm_tiles.h"
+#include "kernels/engine/fragments_tree.cuh"
 #include "kernels/hopper/gemm.cuh"
 
 /* The tile's stage k is there. */

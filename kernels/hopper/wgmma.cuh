@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "kernels/ptx.cuh"
+#include "kernels/engine/ptx.cuh"
 #include "kernels/hopper/wgmma_descriptor.cuh"
 
 /* Before the first wgmma, and whenever ordinary code has touched the accumulators (9.7.15.7.1). */

@@ -2,7 +2,7 @@
  * on the emulated one. */
 #pragma once
 
-#include "kernels/ptx.cuh"
+#include "kernels/engine/ptx.cuh"
 
 /*
  * Descriptor of a tile in shared memory that a TMA load wrote with the 128-byte swizzle, 1024-byte

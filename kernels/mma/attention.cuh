@@ -16,7 +16,7 @@
  * only when a score is more than 2^8 above it: for most blocks no row of a warp has one. What a
  * reference is cancels in O and in the logarithm, and no sum overflows.
  *
- * The seam is the Hopper engine's (kernels/attention_source.cuh): the keys come in runs, each
+ * The seam is the Hopper engine's (kernels/engine/attention_source.cuh): the keys come in runs, each
  * walked from its last block to its first, and sums are carried over them. Thread 0 is the producer
  * that the source is told of.
  *
@@ -25,7 +25,7 @@
  */
 #pragma once
 
-#include "kernels/attention_source.cuh"
+#include "kernels/engine/attention_source.cuh"
 #include "kernels/mma/quad.cuh"
 
 /* Heads of bf16 in memory: slabs of rows, in each its heads' elements. Pitches in bytes, multiples

@@ -1,16 +1,16 @@
-/* Engine mma as an operator sees it (kernels/engine.cuh): struct mma_engine, whose views are
+/* Engine mma as an operator sees it (kernels/engine/engine.cuh): struct mma_engine, whose views are
  * addresses with pitches, and maps where kernels load by TMA. Host side, but for what says
  * __device__. */
 #pragma once
 
 #include <errno.h>
 
-#include "core/gemm_tiles.h"
-#include "core/plan.h"
-#include "kernels/cta.cuh"
+#include "core/plan/gemm_tiles.h"
+#include "core/plan/plan.h"
+#include "kernels/cta/cta.cuh"
 #include "kernels/hopper/tensormap.h"
 #include "kernels/mma/gemm.cuh"
-#include "kernels/tile_track.cuh"
+#include "kernels/cta/tile_track.cuh"
 
 /* Of the block's first thread, which notes its tiles. In shared memory: consumers have no register
  * for it. */

@@ -15,10 +15,10 @@
  * warpgroup's registers hold what kernels/hopper/gemm.cuh's would. Where warps share rows, each has
  * so many columns (64) of all 16 rows of its blocks, which follow each other, and reads less of
  * shared memory, which is as busy as the tensor cores on an A100 or H100. What sends sums to peers
- * (kernels/fragments.cuh) has 16 columns of 16 rows at a time: it is the same of both.
+ * (kernels/engine/fragments.cuh) has 16 columns of 16 rows at a time: it is the same of both.
  *
  * The engine is a template over a tile shape (struct mma_shape) and a tile source, which is
- * what kernels/engine.cuh says; struct mma_source is what every source begins with.
+ * what kernels/engine/engine.cuh says; struct mma_source is what every source begins with.
  *
  * A and B may be e4m3, of which two lie where one element of bf16 would: a stage then has twice as
  * much of K, and all that is counted in elements below is counted in pairs of them

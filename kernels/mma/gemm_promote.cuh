@@ -6,7 +6,7 @@
  * and they are wanted behind the stage's products. */
 #pragma once
 
-#include "kernels/column_scales.cuh"
+#include "kernels/engine/column_scales.cuh"
 #include "kernels/mma/gemm.cuh"
 
 /* Where the scales of a lane lie: of its upper row and of its lower one a[i] + block * a_pitch, and

@@ -1,4 +1,4 @@
-/* What a tile source of engine mma derives from (kernels/engine.cuh), what a kernel has of matrices,
+/* What a tile source of engine mma derives from (kernels/engine/engine.cuh), what a kernel has of matrices,
  * and the tile shapes with the shared memory that each makes of itself. */
 #pragma once
 
@@ -6,12 +6,12 @@
 
 #include <cuda.h>
 
-#include "core/gemm_order.h"
-#include "kernels/engine.cuh"
-#include "kernels/half.cuh"
+#include "core/cta/gemm_order.h"
+#include "kernels/engine/engine.cuh"
+#include "kernels/engine/half.cuh"
 #include "kernels/mma/quad.cuh"
 #include "kernels/mma/ring.cuh"
-#include "kernels/warp_roles.cuh"
+#include "kernels/engine/warp_roles.cuh"
 
 /* A matrix of bf16 or fp16 in memory: slabs of rows, each row's elements one after the other. Pitches in
  * bytes, multiples of 16 as the base is. `map` is for TMA loads of tiles. */
@@ -22,7 +22,7 @@ struct mma_matrix {
     CUtensorMap map;
 };
 
-/* What a tile source derives from: beside the calls of kernels/engine.cuh those that this engine
+/* What a tile source derives from: beside the calls of kernels/engine/engine.cuh those that this engine
  * alone makes. */
 struct mma_source : engine_source<struct mma_operands, struct mma_matrix> {
     /* Warps behind the producer, who call `auxiliary_warp`. */

@@ -1,9 +1,9 @@
-/* Sums of blocks of K that are added in a tree (core/sum_tree.h), on engine mma: what a consumer warp of kernels/mma/gemm.cuh does with
+/* Sums of blocks of K that are added in a tree (core/cta/sum_tree.h), on engine mma: what a consumer warp of kernels/mma/gemm.cuh does with
  * the stages of a tile where its source says that there are blocks. Registers have room for one tile's sums: all nodes that wait
  * do so in memory of the thread, which reads nothing there but what it wrote. */
 #pragma once
 
-#include "kernels/fragments_tree.cuh"
+#include "kernels/engine/fragments_tree.cuh"
 #include "kernels/mma/gemm.cuh"
 
 template <class shape, class tile_source, class first>

@@ -8,7 +8,7 @@
  *   typedef ... plan, source<shape>
  *       Its plan, a kernel parameter; and its tile source, for how many threads a block has.
  *   typedef ... views
- *       Views of its own matrices beside those of struct mma_operands (kernels/engine.cuh); a
+ *       Views of its own matrices beside those of struct mma_operands (kernels/engine/engine.cuh); a
  *       kernel parameter.
  *   static constexpr bool tree, gates
  *       As its source's.
@@ -25,8 +25,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/plan.h"
-#include "kernels/admit.h"
+#include "core/plan/plan.h"
+#include "kernels/host/admit.h"
 #include "kernels/mma/engine.cuh"
 
 /* Warps that copy to the ring beside those that multiply. With the free ones that makes three on
@@ -99,7 +99,7 @@ template <class op> struct mma_bf16_kernels {
     }
 };
 
-/* For GPU_OPERATOR_BY (kernels/op.h). */
+/* For GPU_OPERATOR_BY (kernels/host/op.h). */
 template <class op, class kernels = mma_bf16_kernels<op>> struct mma_operator {
     static int prepare(const typename op::plan *, const struct mk_problem *q, char *error,
                        size_t error_size)

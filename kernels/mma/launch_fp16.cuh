@@ -2,7 +2,7 @@
  * there. */
 #pragma once
 
-#include "core/gemm_tiles_fp16.h"
+#include "core/plan/gemm_tiles_fp16.h"
 #include "kernels/mma/launch.cuh"
 
 /* For mma_operator. */

@@ -1,11 +1,11 @@
 /*
  * The PTX instructions of every GPU of compute capability 8.0 and up that the second engine uses
- * and kernels/ptx.cuh has not, one function each, with its contract. Of ptx.cuh itself this engine
+ * and kernels/engine/ptx.cuh has not, one function each, with its contract. Of ptx.cuh itself this engine
  * takes what such GPUs have too: mbarriers without bytes, ldmatrix, packing, ordered accesses.
  */
 #pragma once
 
-#include "kernels/barrier.cuh"
+#include "kernels/engine/barrier.cuh"
 
 /* D += A B for a warp: A 16 x 16, B 16 x 8, bf16; D 16 x 8, fp32. Lane l = 4 g + q holds of D rows
  * g and g + 8, columns 2 q and 2 q + 1 (d[0], d[1]; d[2], d[3]); of A two neighbours along K in a

@@ -1,5 +1,5 @@
 /* A ring of stages in shared memory between a warp that fills them by cp.async, 16 bytes a lane at
- * a time, and warps that read them by ldmatrix. It is kernels/pipeline.cuh's ring for GPUs where
+ * a time, and warps that read them by ldmatrix. It is kernels/engine/pipeline.cuh's ring for GPUs where
  * mbarriers count no bytes and a wait does not suspend its thread: `full` counts the copies of 32
  * lanes.
  *
@@ -11,7 +11,7 @@
 #pragma once
 
 #include "kernels/mma/mma.cuh"
-#include "kernels/pipeline.cuh"
+#include "kernels/engine/pipeline.cuh"
 
 /* One thread, before anybody uses the ring; a barrier of the CTA follows. fillers: threads that
  * copy to a stage; readers: warps that give it back. */
@@ -53,7 +53,7 @@ PTX_FN void ring_give_back(uint32_t empty)
 }
 
 /* The producer, before it fills the stage: its readers are done. If that lasts longer than it may,
- * it says where (kernels/barrier.cuh). */
+ * it says where (kernels/engine/barrier.cuh). */
 template <int stages>
 PTX_FN void ring_wait_empty(uint32_t barriers, const struct pipeline_position *at,
                             const struct barrier_watch *watch, uint32_t tile, enum gpu_barrier ring)

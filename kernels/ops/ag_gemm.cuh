@@ -1,14 +1,14 @@
 /* AllGather+GEMM's tiles, and where its matrices lie: kernels of bf16, fp16 and FP8 on either
- * engine (kernels/engine.cuh), which the file of a kernel includes. CTAs take roles by their
+ * engine (kernels/engine/engine.cuh), which the file of a kernel includes. CTAs take roles by their
  * number. */
 #pragma once
 
-#include "kernels/op.h"
+#include "kernels/host/op.h"
 
-#include "kernels/column_scales.cuh"
-#include "kernels/cta.cuh"
-#include "kernels/engine.cuh"
-#include "kernels/epilogue.cuh"
+#include "kernels/engine/column_scales.cuh"
+#include "kernels/cta/cta.cuh"
+#include "kernels/engine/engine.cuh"
+#include "kernels/engine/epilogue.cuh"
 
 #include "core/roles/ag_gemm.h"
 

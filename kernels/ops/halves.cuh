@@ -1,4 +1,4 @@
-/* The kernels of an operator that makes tables and whose launches may have two halves (core/halves.h):
+/* The kernels of an operator that makes tables and whose launches may have two halves (core/cta/halves.h):
  * that of whole launches (kernels/ops/move.cuh), and one for each half, with the roles of that half.
  *
  * kernels/ops/NAME.cu includes this and the schedule, whose halves are NAME_begin and NAME_end of a
@@ -7,7 +7,7 @@
 
 #include "kernels/ops/move.cuh"
 
-#include "core/halves.h"
+#include "core/cta/halves.h"
 
 /* Which blocks of the launch the kernel has: their CTAs begin with number `first`, of `all`. */
 struct half_blocks {

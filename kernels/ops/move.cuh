@@ -4,20 +4,20 @@
  * engines where the operator adds, too, or makes tables of where tokens go.
  *
  * kernels/ops/NAME.cu includes this and the schedule, core/roles/NAME.h, and says GPU_MOVER(NAME),
- * GPU_ADDER(NAME) of one that adds, with kernels/cta_combine.cuh, or of one that makes tables, with
- * kernels/cta_route.cuh, GPU_ROUTER(NAME, whether it adds). */
+ * GPU_ADDER(NAME) of one that adds, with kernels/cta/cta_combine.cuh, or of one that makes tables, with
+ * kernels/cta/cta_route.cuh, GPU_ROUTER(NAME, whether it adds). */
 #pragma once
 
-#include "kernels/admit.h"
-#include "kernels/op.h"
+#include "kernels/host/admit.h"
+#include "kernels/host/op.h"
 
 /* 256 threads with as much under way as one that copies by TMA. Of a kernel that makes tables what
  * lanes copy is ids: it says less. */
 #ifndef CTA_LANES_AHEAD
 #define CTA_LANES_AHEAD 16
 #endif
-#include "core/cta_route.h"
-#include "kernels/cta.cuh"
+#include "core/cta/cta_route.h"
+#include "kernels/cta/cta.cuh"
 
 #include <cuda_runtime.h>
 #include <errno.h>

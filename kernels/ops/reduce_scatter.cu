@@ -2,7 +2,7 @@
 #include "kernels/ops/move.cuh"
 
 #define SUMS_FP16 1
-#include "kernels/cta_combine.cuh"
+#include "kernels/cta/cta_combine.cuh"
 
 #include "core/roles/reduce_scatter.h"
 

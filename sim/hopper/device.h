@@ -1,6 +1,6 @@
 /* What kernels compiled for the CPU call: one function for each thing that an instruction does, in
  * C so that the machine behind it is. The C++ side (include/) gives these the names that CUDA and
- * kernels/ptx.cuh have. All are called inside a thread of a running kernel, may suspend it, and do
+ * kernels/engine/ptx.cuh have. All are called inside a thread of a running kernel, may suspend it, and do
  * not return where they find a mistake. */
 #pragma once
 

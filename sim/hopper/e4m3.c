@@ -7,7 +7,7 @@
  * mma.sync m16n8k32 adds 16 products and C at once, twice: Hopper's keeps 25 fractional bits and
  * gives all 24 bits of fp32, that of compute capability 8.9 keeps 13 of both (tests/gpu_mma_fp8.cu
  * says which of them a GPU is). */
-#include "core/e4m3.h"
+#include "core/base/e4m3.h"
 #include "sim/hopper/machine.h"
 
 #include <math.h>

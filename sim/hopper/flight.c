@@ -2,7 +2,7 @@
  * how it goes on later, in pieces and in any order. PTX ISA, cp.async.bulk and
  * cp.async.bulk.tensor. */
 #include "sim/hopper/machine.h"
-#include "core/grow.h"
+#include "core/base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Places in the source, and sentences about mistakes. */
 #include "sim/hopper/machine.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>

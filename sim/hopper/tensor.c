@@ -1,8 +1,8 @@
 /* Tensor maps: what the driver takes, where a box lies in global and in shared memory, and sums of
  * bulk stores. CUDA driver API, cuTensorMapEncodeTiled; PTX ISA, tensor swizzling modes;
  * cute/swizzle.hpp of CUTLASS has the same function. */
-#include "core/bf16.h"
-#include "core/fp16.h"
+#include "core/base/bf16.h"
+#include "core/base/fp16.h"
 #include "sim/hopper/machine.h"
 
 #include <errno.h>

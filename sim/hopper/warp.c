@@ -1,7 +1,7 @@
 /* What the lanes of a warp do together: the last to come does it for all. */
 #include "sim/hopper/machine.h"
 
-#include "core/half.h"
+#include "core/cta/half.h"
 
 #include <string.h>
 

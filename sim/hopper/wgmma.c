@@ -2,7 +2,7 @@
  * rows, is executed by itself, at any time up to the wait for it. Until then accumulators hold a
  * pattern that is no number. PTX ISA, asynchronous warpgroup level matrix instructions; layouts
  * after CUTLASS's mma_traits_sm90_gmma.hpp. */
-#include "core/half.h"
+#include "core/cta/half.h"
 #include "sim/hopper/machine.h"
 
 #include <stdlib.h>

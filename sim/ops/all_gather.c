@@ -1,5 +1,5 @@
 /* AllGather on the host: core/roles/all_gather.h compiled by gcc, behind struct sim_op. */
-#include "core/cta.h"
+#include "core/cta/cta.h"
 #include "core/roles/all_gather.h"
 #include "sim/moved.h"
 

@@ -1,5 +1,5 @@
 /* All-to-all on the host: core/roles/all_to_all.h compiled by gcc, behind struct sim_op. */
-#include "core/cta.h"
+#include "core/cta/cta.h"
 #include "core/roles/all_to_all.h"
 #include "sim/moved.h"
 

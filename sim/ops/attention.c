@@ -1,5 +1,5 @@
 #include "sim/ops/attention.h"
-#include "core/bf16.h"
+#include "core/base/bf16.h"
 #include "sim/vectorised.h"
 
 #include <math.h>

@@ -1,12 +1,12 @@
 #include "sim/ops/exact_moe.h"
 
-#include "core/bf16.h"
-#include "core/e4m3.h"
+#include "core/base/bf16.h"
+#include "core/base/e4m3.h"
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
 #include "core/ops/moe_map.h"
-#include "core/quantize.h"
-#include "core/scoped.h"
+#include "core/base/quantize.h"
+#include "core/base/scoped.h"
 #include "sim/clock.h"
 #include "sim/route.h"
 

@@ -1,8 +1,8 @@
 #include "sim/ops/exact_moe_ffn.h"
 
-#include "core/bf16.h"
-#include "core/e4m3.h"
-#include "core/quantize.h"
+#include "core/base/bf16.h"
+#include "core/base/e4m3.h"
+#include "core/base/quantize.h"
 #include "sim/clock.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/route.h"

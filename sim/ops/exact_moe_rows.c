@@ -1,7 +1,7 @@
 #include "sim/ops/exact_moe_rows.h"
 
-#include "core/bf16.h"
-#include "core/quantize.h"
+#include "core/base/bf16.h"
+#include "core/base/quantize.h"
 #include "sim/clock.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/route.h"

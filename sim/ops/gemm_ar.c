@@ -1,5 +1,5 @@
 /* GEMM+AllReduce on the host: core/roles/gemm_ar.h compiled by gcc, behind struct sim_op. */
-#include "core/cta.h"
+#include "core/cta/cta.h"
 #include "core/roles/gemm_ar.h"
 #include "core/roles/gemm_ar_shared.h"
 #include "sim/exact.h"

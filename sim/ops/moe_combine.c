@@ -1,6 +1,6 @@
 /* MoE combine on the host: core/roles/moe_combine.h and moe_combine_halves.h compiled by gcc,
  * behind struct sim_op. */
-#include "core/cta.h"
+#include "core/cta/cta.h"
 #include "core/roles/moe_combine_halves.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_rows.h"

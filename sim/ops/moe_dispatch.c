@@ -1,6 +1,6 @@
 /* MoE dispatch on the host: core/roles/moe_dispatch.h and moe_dispatch_halves.h compiled by gcc,
  * behind struct sim_op. */
-#include "core/cta.h"
+#include "core/cta/cta.h"
 #include "core/roles/moe_dispatch_halves.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_rows.h"

@@ -1,6 +1,6 @@
 /* MoE dispatch+GEMM on the host: core/roles/moe_dispatch_gemm.h compiled by gcc, behind struct
  * sim_op. */
-#include "core/cta.h"
+#include "core/cta/cta.h"
 #include "core/roles/moe_dispatch_gemm.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/op.h"

@@ -1,8 +1,8 @@
 /* The MoE feed-forward layer on the host: core/roles/moe_ffn.h compiled by gcc, behind struct
  * sim_op. */
-#include "core/cta.h"
-#include "core/epilogue.h"
-#include "core/quantize.h"
+#include "core/cta/cta.h"
+#include "core/plan/epilogue.h"
+#include "core/base/quantize.h"
 #include "core/roles/moe_ffn.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_ffn.h"

@@ -1,7 +1,7 @@
 /* ReduceScatter on the host: core/roles/reduce_scatter.h compiled by gcc, behind struct sim_op. */
-#include "core/cta.h"
-#include "core/cta_combine.h"
-#include "core/half.h"
+#include "core/cta/cta.h"
+#include "core/cta/cta_combine.h"
+#include "core/cta/half.h"
 #include "core/roles/reduce_scatter.h"
 #include "sim/fill.h"
 #include "sim/op.h"

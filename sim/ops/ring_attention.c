@@ -1,7 +1,7 @@
 /* Ring attention on the host: core/roles/ring_attention.h compiled by gcc, behind struct sim_op. */
-#include "core/cta.h"
+#include "core/cta/cta.h"
 #include "core/roles/ring_attention.h"
-#include "core/bf16.h"
+#include "core/base/bf16.h"
 #include "sim/ops/attention.h"
 #include "sim/cta.h"
 #include "sim/op.h"

@@ -1,5 +1,5 @@
 /* The compute role: the engine of a CTA or a cluster (kernels/hopper/gemm.cuh) and its sender warps
- * (kernels/ops/gemm_reduce.cuh). */
+ * (kernels/sums/gemm_reduce.cuh). */
 #include "sim/timed/state.h"
 
 /* ---- what stands beside an engine ---- */
@@ -420,7 +420,7 @@ static uint32_t compute_ask(struct timed_cta *c)
 }
 
 /* Takes tiles by tickets. A CTA holds the number of its next tile from when it begins to load the
- * one before, as kernels/ops/moe_take.cuh does: of the last tiles none is left for a CTA that joins
+ * one before, as kernels/moe/moe_take.cuh does: of the last tiles none is left for a CTA that joins
  * while others still multiply what they took first. */
 static int compute_tickets(struct timed_cta *c)
 {

@@ -2,7 +2,7 @@
  * may be ahead of the event queue's: flags only grow, so a CTA that finds its flag raised goes on
  * without an event. Before it touches shared state (a link, the proxy's queue), it waits until the
  * queue's time is its own. */
-#include "core/failure.h"
+#include "core/comm/failure.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"
 

@@ -1,6 +1,6 @@
 /* Lower bounds of a plan's time on a machine: of its products, memory and wires; the clock under
  * the power limit; and the random spread of times. */
-#include "core/gemm_tiles.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/model/model.h"
 #include "sim/timed/state.h"
 

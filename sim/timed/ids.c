@@ -1,7 +1,7 @@
 /* The experts that tokens choose: given ids, or drawn ones. */
 #include "core/ops/moe.h"
 #include "core/ops/moe_map.h"
-#include "core/random.h"
+#include "core/base/random.h"
 #include "sim/route.h"
 #include "sim/timed/state.h"
 

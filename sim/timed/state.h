@@ -1,8 +1,8 @@
 /* Private to the timed executor: its state, and what its files call of each other. */
 #pragma once
 
-#include "core/halves.h"
-#include "core/pipeline.h"
+#include "core/cta/halves.h"
+#include "core/plan/pipeline.h"
 #include "sim/clock.h"
 #include "sim/cta.h"
 #include "sim/first_error.h"

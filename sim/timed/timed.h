@@ -1,5 +1,5 @@
 /* The timed executor: a discrete-event simulation of a plan's schedule on a described machine
- * (core/machine.h). It runs the roles of core/roles/, but moves no bytes and multiplies nothing:
+ * (core/model/machine.h). It runs the roles of core/roles/, but moves no bytes and multiplies nothing:
  * tiles, copies, sums, flags and puts only take the machine's times. Flows share NVLink and a GPU's
  * memory max-min fair; proxies and NICs serve in order of arrival. A MoE's routing tables are
  * computed, because the schedule depends on them.
@@ -8,8 +8,8 @@
  * configurations give equal results. */
 #pragma once
 
-#include "core/machine.h"
-#include "core/plan.h"
+#include "core/model/machine.h"
+#include "core/plan/plan.h"
 
 struct mk_comm;
 struct sim_op;

@@ -1,9 +1,9 @@
 /* A timed run: its ranks, their launches, and the event loop. The numbers of events are those of
  * CTAs, of ranks, of links (sim/timed/links.c), and of flags in flight, in this order. */
-#include "core/clock.h"
-#include "core/comm.h"
+#include "core/base/clock.h"
+#include "core/comm/comm.h"
 #include "core/model/gemm.h"
-#include "core/sentence.h"
+#include "core/base/sentence.h"
 #include "sim/large.h"
 #include "sim/timed/state.h"
 

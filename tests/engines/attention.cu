@@ -1,4 +1,4 @@
-#include "core/attention_tiles.h"
+#include "core/plan/attention_tiles.h"
 #include "kernels/hopper/attention.cuh"
 #include "kernels/hopper/tensormap.h"
 #include "tests/engines/attention_call.cuh"

@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "core/base.h"
-#include "kernels/attention_source.cuh"
+#include "kernels/engine/attention_source.cuh"
 #include "tests/engines/attention.h"
 
 /*

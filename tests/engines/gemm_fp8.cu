@@ -71,7 +71,7 @@ static int fp8_run(const struct gemm_fp8 *g, uint32_t sms, cudaStream_t stream)
                                  stream, map_a, op, of, order);
 }
 
-/* As core/gemm_tiles.h has them for bf16: rows, columns, cluster, stages, boxes. */
+/* As core/plan/gemm_tiles.h has them for bf16: rows, columns, cluster, stages, boxes. */
 #define FP8_TILES(X)                                                                               \
     X(128, 256, 2, 4, 2)                                                                           \
     X(128, 256, 1, 4, 2)                                                                           \

@@ -1,8 +1,8 @@
 #include "tests/engines/gemm_grouped.h"
 
-#include "kernels/block_scan.cuh"
+#include "kernels/cta/block_scan.cuh"
 #include "kernels/hopper/gemm_launch.cuh"
-#include "kernels/ops/gemm_tickets.cuh"
+#include "kernels/sums/gemm_tickets.cuh"
 
 enum { TABLE_THREADS = 256 };
 

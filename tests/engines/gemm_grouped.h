@@ -19,7 +19,7 @@ struct gemm_grouped {
     uint32_t groups;
     int64_t rows, n, k; /* rows: room, a multiple of the tile's */
     enum gemm_b b_rows;
-    struct gemm_tiling tiling; /* of core/gemm_tiles.h, MK_GROUPED_TILES */
+    struct gemm_tiling tiling; /* of core/plan/gemm_tiles.h, MK_GROUPED_TILES */
     uint32_t sms;              /* SMs to use at most; 0: all */
 };
 

@@ -5,8 +5,8 @@
 #include <cuda_runtime.h>
 #include <errno.h>
 
-#include "core/gemm_order.h"
-#include "core/plan.h"
+#include "core/cta/gemm_order.h"
+#include "core/plan/plan.h"
 #include "kernels/mma/engine.cuh"
 
 /* The tiles of one matrix, dealt out to the CTAs in turn. */

@@ -1,10 +1,10 @@
 /*
- * How a GEMM is cut into tiles: which tile shape suits a problem (core/gemm_order.h: in which order
+ * How a GEMM is cut into tiles: which tile shape suits a problem (core/cta/gemm_order.h: in which order
  * the CTAs take the tiles). Plain C for the host and the device; pure functions.
  */
 #pragma once
 
-#include "core/gemm_order.h"
+#include "core/cta/gemm_order.h"
 
 /* What one CTA computes at a time, in rows and columns of C, and how many neighbours along M form a
  * cluster that loads the columns of B together. */

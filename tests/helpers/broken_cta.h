@@ -1,6 +1,6 @@
 /* Between the CTA interface and the roles: calls of the roles that follow go to mutant_*, which may
  * break them. A call that a test has no mutant_* for goes on as it is. */
-#include "core/cta.h"
+#include "core/cta/cta.h"
 
 __attribute__((weak)) int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target,
                                       enum mk_cause cause);

@@ -1,7 +1,7 @@
 /* For tests whose ranks open communicators: what a rank's configuration has of its job. */
 #pragma once
 
-#include "core/bootstrap.h"
+#include "core/comm/bootstrap.h"
 #include "core/mkernel.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* PTX that no kernel calls, and on which hardware and the emulation agree all the same
- * (tests/gpu_conform.cu): wrappers as kernels/ptx.cuh and kernels/hopper/wgmma.cuh have them. */
+ * (tests/gpu_conform.cu): wrappers as kernels/engine/ptx.cuh and kernels/hopper/wgmma.cuh have them. */
 #pragma once
 
 #include "kernels/hopper/wgmma.cuh"

@@ -2,7 +2,7 @@
  * of them. */
 #pragma once
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * records of the right kind quickly by it; run.source says 'synthetic'. */
 #pragma once
 
-#include "core/random.h"
+#include "core/base/random.h"
 #include "core/roles/ag_gemm_plan.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* What the GPU tests of engines share: errors of CUDA's calls end the test, and random inputs. */
 #pragma once
 
-#include "core/random.h"
+#include "core/base/random.h"
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,7 +1,7 @@
 /* What the tests over the emulated Hopper share. */
 #pragma once
 
-#include "core/bf16.h"
+#include "core/base/bf16.h"
 #include "sim/clock.h"
 #include "sim/hopper/hopper.h"
 #include "tests/engines/tiling.h"

@@ -1,8 +1,8 @@
 /* Operators' kernels on emulated GPUs under the explorer: configurations for tests. */
 #pragma once
 
-#include "core/epilogue.h"
-#include "core/gemm_tiles.h"
+#include "core/plan/epilogue.h"
+#include "core/plan/gemm_tiles.h"
 #include "core/ops/op.h"
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"

@@ -2,7 +2,7 @@
  * came of it. */
 #pragma once
 
-#include "core/bootstrap.h"
+#include "core/comm/bootstrap.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -3,8 +3,8 @@
  * is zeros, and scales of 2^-40 and 2^40 come to what those of 1 do. */
 #pragma once
 
-#include "core/bf16.h"
-#include "core/quantize.h"
+#include "core/base/bf16.h"
+#include "core/base/quantize.h"
 #include "sim/op.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/ops/exact_moe_ffn.h"

@@ -1,4 +1,4 @@
-/* What ranks say to each other of their tokens' experts (core/cta_route.h), counted once more:
+/* What ranks say to each other of their tokens' experts (core/cta/cta_route.h), counted once more:
  * bytes of a launch that enter each rank, beside tokens and sums. */
 #pragma once
 

@@ -5,10 +5,10 @@
 
 #include "tests/helpers/world.h"
 
-#include "core/epilogue.h"
-#include "core/half.h"
+#include "core/plan/epilogue.h"
+#include "core/cta/half.h"
 #include "core/ops/op.h"
-#include "core/quantize.h"
+#include "core/base/quantize.h"
 #include "sim/fill.h"
 
 #include <cblas.h>

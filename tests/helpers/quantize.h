@@ -2,9 +2,9 @@
  * under the least amax, NaN and infinities. As fp32 and as bf16, the same numbers. */
 #pragma once
 
-#include "core/bf16.h"
-#include "core/quantize.h"
-#include "core/random.h"
+#include "core/base/bf16.h"
+#include "core/base/quantize.h"
+#include "core/base/random.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * product. */
 #pragma once
 
-#include "core/bf16.h"
+#include "core/base/bf16.h"
 
 #include <cblas.h>
 #include <math.h>

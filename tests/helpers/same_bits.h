@@ -2,10 +2,10 @@
  * A row of A is known by its id alone, so that it may stand at any place of any M. */
 #pragma once
 
-#include "core/bf16.h"
-#include "core/epilogue.h"
+#include "core/base/bf16.h"
+#include "core/plan/epilogue.h"
 #include "core/ops/op.h"
-#include "core/sum_tree.h"
+#include "core/cta/sum_tree.h"
 #include "sim/clock.h"
 #include "tests/helpers/world.h"
 #include "tests/helpers/test.h"

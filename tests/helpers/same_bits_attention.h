@@ -2,7 +2,7 @@
  * place of the sequence follow from the place, and under a mask a row from those up to its own. */
 #pragma once
 
-#include "core/attention_shards.h"
+#include "core/plan/attention_shards.h"
 #include "sim/op.h"
 #include "tests/helpers/same_bits.h"
 

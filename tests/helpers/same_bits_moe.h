@@ -65,7 +65,7 @@ static float same_expert_sum(const struct same_layer *l, uint32_t expert, uint32
     return sum;
 }
 
-/* What an expert makes of a token. gpu: its activation is kernels/epilogue.cuh's. */
+/* What an expert makes of a token. gpu: its activation is kernels/engine/epilogue.cuh's. */
 static void same_expert_row(const struct same_layer *l, uint32_t id, uint32_t expert, int gpu,
                             float *row)
 {

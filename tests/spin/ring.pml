@@ -1,4 +1,4 @@
-/* The command ring (core/command.h, backends/proxy.c): one producer, one proxy, two slots, twelve commands.
+/* The command ring (core/cta/command.h, backends/proxy.c): one producer, one proxy, two slots, twelve commands.
  *
  * Each launch posts BEGIN and three PUTs, then drains and writes its source anew. Stores are made
  * visible by `memory`, each on its own and late: a slot's halves in any order but for the release of `lo`, slots in any

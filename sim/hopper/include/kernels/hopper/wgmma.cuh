@@ -1,7 +1,7 @@
 /* The second body of every function of kernels/hopper/wgmma.cuh: calls of the emulated machine. */
 #pragma once
 
-#include "kernels/ptx.cuh"
+#include "kernels/engine/ptx.cuh"
 #include "kernels/hopper/wgmma_descriptor.cuh"
 
 PTX_FN void wgmma_fence(HOPPER_AT)

@@ -2,7 +2,7 @@
  * the emulated machine. */
 #pragma once
 
-#include "kernels/barrier.cuh"
+#include "kernels/engine/barrier.cuh"
 
 PTX_FN void mma_bf16(float *d, const uint32_t *a, const uint32_t *b, HOPPER_AT)
 {

@@ -1,0 +1,517 @@
+/* Between the public header and the plan: what a user asks for becomes a problem, and a plan
+ * answers what a user asks about it. */
+#include "core/base/c_numbers.h"
+#include "core/comm/comm_parts.h"
+#include "core/plan/epilogue.h"
+#include "core/mkernel.h"
+#include "core/ops/op.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(OP_DIMENSIONS <= MK_SHAPE, "mk_spec.shape has room for every operator's numbers");
+
+uint32_t mk_version(void)
+{
+    return MK_VERSION_NUMBER;
+}
+
+const char *mk_op_name(uint32_t op)
+{
+    return plan_op_name(op);
+}
+
+int mk_op_by_name(const char *name)
+{
+    return plan_op_by_name(name);
+}
+
+const char *mk_op_shape(uint32_t op)
+{
+    return op_of(op) ? op_of(op)->shape->letters : "";
+}
+
+static const char *const spec_types[] = {
+    [OP_BF16] = "bf16",     [OP_FP16] = "fp16", [OP_FP32] = "fp32",
+    [OP_UINT32] = "uint32", [OP_E4M3] = "e4m3", [OP_UINT8] = "uint8"};
+
+/* A text that grows as far as there is room, and its whole length. */
+struct spec_text {
+    char *text;
+    size_t size, length;
+};
+
+__attribute__((format(printf, 2, 3))) static void spec_say(struct spec_text *t, const char *format,
+                                                           ...)
+{
+    va_list args;
+    va_start(args, format);
+    t->length += (size_t)vsnprintf(t->length < t->size ? t->text + t->length : NULL,
+                                   t->length < t->size ? t->size - t->length : 0, format, args);
+    va_end(args);
+}
+
+/* "M,N/runs": how many that is is the problem's to say. */
+static void spec_say_shape(struct spec_text *t, const struct mk_problem *q, const char *shape)
+{
+    const char *runs = strstr(shape, "/runs");
+    spec_say(t, "%.*s%s%s", runs ? (int)(runs - shape) : (int)strlen(shape), shape,
+             runs && q->epilogue & MK_EPILOGUE_GATED ? "/2" : "", runs ? runs + 5 : "");
+}
+
+static void spec_say_arguments(struct spec_text *t, const struct op_descriptor *op,
+                               const struct mk_problem *q)
+{
+    for (uint32_t i = 0; i < op_arguments(q); i++) {
+        const struct op_argument *a = op_argument(q, i);
+        spec_say(t, "%s{\"name\":\"%s\",\"type\":\"%s\",\"shape\":\"", i ? "," : "", a->name,
+                 spec_types[op_argument_type(q, i)]);
+        spec_say_shape(t, q, a->shape);
+        spec_say(t, "\",\"output\":%d,\"swaps\":%d}", a->output,
+                 op->b_layout && a->name[0] == 'B' && a->type == OP_FACTOR);
+    }
+}
+
+/* The same operator with other arguments: of another type, with what follows it, with a count. */
+static const struct spec_variant {
+    const char *name;
+    uint32_t epilogue;
+    int fp8, bytes, counted;
+} spec_variants[] = {
+    {.name = "fp8", .fp8 = 1},
+    {.name = "bytes", .bytes = 1},
+    {.name = "bias", .epilogue = MK_EPILOGUE_BIAS},
+    {.name = "bias_fp8", .epilogue = MK_EPILOGUE_BIAS, .fp8 = 1},
+    {.name = "gated", .epilogue = MK_EPILOGUE_GATED},
+    {.name = "gated_fp8", .epilogue = MK_EPILOGUE_GATED, .fp8 = 1},
+    {.name = "gated_bias", .epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS},
+    {.name = "gated_bias_fp8", .epilogue = MK_EPILOGUE_GATED | MK_EPILOGUE_BIAS, .fp8 = 1},
+    {.name = "residual", .epilogue = MK_EPILOGUE_RESIDUAL},
+    {.name = "residual_fp8", .epilogue = MK_EPILOGUE_RESIDUAL, .fp8 = 1},
+    {.name = "rmsnorm", .epilogue = MK_EPILOGUE_ROWS},
+    {.name = "rmsnorm_fp8", .epilogue = MK_EPILOGUE_ROWS, .fp8 = 1},
+    {.name = "quantize", .epilogue = MK_EPILOGUE_ROWS | MK_EPILOGUE_QUANTIZE},
+    {.name = "quantize_fp8", .epilogue = MK_EPILOGUE_ROWS | MK_EPILOGUE_QUANTIZE, .fp8 = 1},
+    {.name = "counted", .counted = 1},
+    {.name = "counted_fp8", .fp8 = 1, .counted = 1}};
+
+/* The arguments of a variant; none where the operator has no such. */
+static void spec_say_variant(struct spec_text *t, const struct op_descriptor *op, uint32_t number,
+                             const struct spec_variant *v)
+{
+    struct mk_problem q = {.op = number, .fp8 = v->fp8, .bytes = v->bytes, .epilogue = v->epilogue};
+    op_set_counted(&q, v->counted);
+    spec_say(t, ",\"%s\":[", v->name);
+    if ((!v->fp8 || op->fp8) && (!v->bytes || op_has_bytes(number)) && (!v->counted || op->limit) &&
+        !(v->epilogue & ~(uint32_t)op->epilogue))
+        spec_say_arguments(t, op, &q);
+    spec_say(t, "]");
+}
+
+int mk_op_describe(uint32_t number, char *text, uint64_t size)
+{
+    MK_C_NUMBERS;
+    const struct op_descriptor *op = op_of(number);
+    const struct mk_problem plain = {.op = number};
+    struct spec_text t = {text, size, 0};
+    if (!op)
+        return -EINVAL;
+    spec_say(&t, "{\"name\":\"%s\",\"help\":\"%s\",\"shape\":[", plan_op_name(number), op->help);
+    for (uint32_t i = 0; i < op_dimensions(op->shape); i++)
+        spec_say(&t, "%s{\"letter\":\"%s\",\"name\":\"%s\"}", i ? "," : "",
+                 op->shape->dimensions[i].letter, op->shape->dimensions[i].name);
+    spec_say(&t, "],\"arguments\":[");
+    spec_say_arguments(&t, op, &plain);
+    spec_say(&t, "]");
+    for (uint32_t i = 0; i < sizeof spec_variants / sizeof *spec_variants; i++)
+        spec_say_variant(&t, op, number, &spec_variants[i]);
+    spec_say(&t, ",\"options\":[");
+    for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
+        if (op->knobs >> i & 1)
+            spec_say(&t, "%s\"%s\"", some++ ? "," : "", tuning_knobs[i].name);
+    spec_say(&t,
+             "],\"fp16\":%d,\"b_columns\":%d,\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}",
+             op->fp16, op->b_columns, op->causal, op->sums, op->a_in_heap);
+    return (int)t.length;
+}
+
+/* ---- what is asked ---- */
+
+static void spec_set_engine(struct mk_problem *q, int engine)
+{
+    q->engine = engine;
+}
+
+static void spec_set_back(struct mk_problem *q, int back)
+{
+    q->back_fp8 = back;
+}
+
+static void spec_set_b_scales(struct mk_problem *q, int scales)
+{
+    q->b_columns = scales;
+}
+
+static void spec_set_split(struct mk_problem *q, int split)
+{
+    q->attention.contiguous = split;
+}
+
+/* Options that are one of some words. */
+static const struct spec_choice {
+    const char *name, *const *words;
+    int count, first; /* words; the one that a sentence names first */
+    void (*set)(struct mk_problem *q, int word);
+    const char *unrouted; /* what an operator without experts has; NULL: the option, too */
+} spec_choices[] = {
+    {"engine", plan_engines, MK_ENGINES, MK_ENGINE_WGMMA, spec_set_engine, NULL},
+    {"dtype", plan_dtypes, MK_PLAN_DTYPES, 0, plan_set_dtype, NULL},
+    {"b_scales", plan_b_scales, 2, 0, spec_set_b_scales, NULL},
+    {"back", plan_backs, 2, 0, spec_set_back, NULL},
+    {"split", plan_splits, 2, 0, spec_set_split, NULL},
+    {"overflow", op_overflows, 2, 0, op_set_drops, "room for all"},
+    {"tokens", op_counts, 2, 0, op_set_counted, "no tokens"},
+    {"launch", op_launches, 2, 0, op_set_halves, NULL},
+};
+
+/* A number from 1 to `most`. 0: it is none. */
+static uint64_t spec_number(const char *digits, uint64_t most)
+{
+    char *end;
+    errno = 0;
+    uint64_t number = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
+    return number && !*end && !errno && number <= most ? number : 0;
+}
+
+/* "'overflow=drop': ag_gemm has room for all; it is of moe_ffn and ...", where the operator routes
+ * no tokens. 0: it does. */
+static int spec_refuse_unrouted(const struct mk_problem *q, const char *word, const char *has,
+                                char *error, size_t size)
+{
+    char list[OP_LIST_TEXT];
+    return op_has_limit(q->op)
+               ? 0
+               : plan_refuse(error, size, "'%s': %s has %s; it is of %s", word, plan_op_name(q->op),
+                             has, op_list(list, sizeof list, op_has_limit, ", ", " and "));
+}
+
+/* "dtype=fp8", "tokens=launch". 1: it was one of these. */
+static int spec_read_choice(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    const struct spec_choice *c = spec_choices, *end = c + sizeof spec_choices / sizeof *c;
+    char list[64] = "", names[OP_LIST_TEXT];
+    while (c < end && !setting_value(word, c->name))
+        c++;
+    if (c == end)
+        return 0;
+    if (c->set == spec_set_split && !op_of(q->op)->causal)
+        return plan_refuse(error, size, "'%s': %s splits no sequence", word, plan_op_name(q->op));
+    if (c->set == op_set_halves && !op_has_halves(q->op))
+        return plan_refuse(
+            error, size, "'%s': launches of %s are whole; of %s they may have halves", word,
+            plan_op_name(q->op), op_list(names, sizeof names, op_has_halves, ", ", " and "));
+    if (c->unrouted && spec_refuse_unrouted(q, word, c->unrouted, error, size))
+        return -EINVAL;
+    for (int i = 0; i < c->count; i++) {
+        const int at = (i + c->first) % c->count, last = i + 1 == c->count;
+        if (!strcmp(setting_value(word, c->name), c->words[at])) {
+            c->set(q, at);
+            return 1;
+        }
+        mk_append(list, sizeof list, "%s", !i ? "" : last ? " or " : ", ");
+        if (!i || c->count == 2)
+            mk_append(list, sizeof list, "%s=", c->name);
+        mk_append(list, sizeof list, "%s", c->words[at]);
+    }
+    return plan_refuse(error, size, "'%s' is not valid; it should be %s", word, list);
+}
+
+/* "sms=100" limits what all choices are made of, and is none of them; "capacity=4096";
+ * "logical=56". 1: it was one of these. */
+static int spec_read_number(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    const char *sms = setting_value(word, "sms"), *logical = setting_value(word, "logical"),
+               *limit = NULL, *name = NULL;
+    char lacks[32];
+    for (int op = 0; op < MK_OPS && !limit; op++) {
+        name = op_has_limit(op) ? op_of(op)->limit->name : NULL;
+        limit = name ? setting_value(word, name) : NULL;
+    }
+    if (sms) {
+        q->sms_most = (uint32_t)spec_number(sms, PLAN_MOST_CTAS);
+        return q->sms_most ? 1
+                           : plan_refuse(error, size,
+                                         "'%s' is not valid; it should look like sms=100, 1 to %u",
+                                         word, PLAN_MOST_CTAS);
+    }
+    if (!limit && !logical)
+        return 0;
+    snprintf(lacks, sizeof lacks, "no %s", limit ? name : "experts");
+    if (spec_refuse_unrouted(q, word, lacks, error, size))
+        return -EINVAL;
+    uint64_t number = spec_number(limit ? limit : logical, UINT64_MAX);
+    if (!number)
+        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%d, 1 or more",
+                           word, limit ? name : "logical", limit ? 4096 : 56);
+    (limit ? op_set_limit : op_set_logical)(q, number);
+    return 1;
+}
+
+/* "epilogue=bias+silu". 1: it was that. */
+static int spec_read_epilogue(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    const char *value = setting_value(word, "epilogue");
+    uint32_t more = 0;
+    if (!value)
+        return 0;
+    int result = epilogue_read("epilogue=", value, &more, error, size);
+    q->epilogue |= more;
+    return result ? result : 1;
+}
+
+/* "eps=1e-5". 1: it was that. */
+static int spec_read_eps(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    const char *value = setting_value(word, "eps");
+    char *end;
+    if (!value)
+        return 0;
+    q->eps = strtof(value, &end);
+    if (end == value || *end || !(q->eps > 0 && q->eps <= 1))
+        return plan_refuse(error, size,
+                           "'%s' is not valid; it should look like eps=1e-6, above 0 and 1 at most",
+                           word);
+    return 1;
+}
+
+/* Behind the names of the plan's own: the other options that the operator has. */
+static void spec_name_others(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct op_descriptor *op = op_of(q->op);
+    const struct spec_choice *c = spec_choices, *end = c + sizeof spec_choices / sizeof *c;
+    mk_append(error, size, "; besides them sms");
+    for (; c < end; c++)
+        if (c->set == spec_set_back       ? op->back_fp8
+            : c->set == spec_set_b_scales ? op->b_columns
+            : c->set == spec_set_split    ? op->causal
+            : c->set == op_set_halves     ? op->halves
+                                          : !c->unrouted || op->limit)
+            mk_append(error, size, ", %s", c->name);
+    if (op->limit)
+        mk_append(error, size, ", %s, logical", op->limit->name);
+    if (op->epilogue)
+        mk_append(error, size, ", epilogue, eps");
+}
+
+static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
+{
+    static int (*const reads[])(const char *, struct mk_problem *, char *, size_t) = {
+        spec_read_choice, spec_read_number, spec_read_epilogue, spec_read_eps};
+    char text[SPEC_OPTIONS], *save;
+    if (strlen(options) >= sizeof text)
+        return plan_refuse(error, size, "options of %zu letters: at most %zu", strlen(options),
+                           sizeof text - 1);
+    memcpy(text, options, strlen(options) + 1);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        int result = 0;
+        for (size_t i = 0; i < sizeof reads / sizeof *reads && !result; i++)
+            result = reads[i](word, q, error, size);
+        if (!result && (result = tuning_read_word(word, q->op, &q->tuning, error, size)) &&
+            tuning_knob_of(word, strcspn(word, "=")) < 0)
+            spec_name_others(q, error, size);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *error, size_t size)
+{
+    const struct op_descriptor *op = op_of(spec->op);
+    memset(q, 0, sizeof *q);
+    q->op = spec->op;
+    q->attention.causal = spec->causal != 0;
+    q->b_transposed = spec->b_transposed != 0;
+    q->deterministic = spec->deterministic;
+    q->a_in_heap = spec->a_offset != 0;
+    q->a_offset = spec->a_offset;
+    q->c_in_heap = spec->c_offset != 0;
+    q->c_offset = spec->c_offset;
+    q->timeout_ns = spec->timeout_ns;
+    if (!op)
+        return plan_refuse(error, size, "there is no operator number %d", (int)spec->op);
+    for (uint32_t i = op_dimensions(op->shape); i < MK_SHAPE; i++)
+        if (spec->shape[i])
+            return plan_refuse(error, size, "shape[%u] is %lu: that of %s has %u numbers, %s", i,
+                               spec->shape[i], plan_op_name(spec->op), op_dimensions(op->shape),
+                               op->shape->letters);
+    op_set_numbers(q, spec->shape);
+    if (spec->deterministic < MK_FAST || spec->deterministic > MK_EVERYWHERE)
+        return plan_refuse(error, size, "deterministic is %d: 0, 1, or 2, the same bits everywhere",
+                           spec->deterministic);
+    if (q->b_transposed && !op->b_layout)
+        return plan_refuse(error, size, "b_transposed: %s has no B", plan_op_name(spec->op));
+    int a = q->a_in_heap && !op->a_in_heap, c = q->c_in_heap && !op->c_in_heap;
+    if (a || c)
+        return plan_refuse(error, size, "%s: %s does not look whether %s lies in the heap",
+                           a ? "a_offset" : "c_offset", plan_op_name(spec->op), a ? "A" : "C");
+    return spec->options ? spec_read_options(q, spec->options, error, size) : 0;
+}
+
+/* What has one value in such a plan is no option of its operator, and would be refused as one. */
+int spec_options(const struct mk_plan *p, char *text, size_t size)
+{
+    const struct mk_problem *q = &p->problem;
+    char words[SPEC_OPTIONS], error[256], *save;
+    struct mk_tuning none;
+    *text = '\0';
+#define ADD(name, format, ...)                                                                     \
+    mk_append(text, size, "%s%s=" format, *text ? " " : "", name, __VA_ARGS__)
+    if (q->sms_most)
+        ADD("sms", "%u", q->sms_most);
+    if (plan_dtype(q))
+        ADD("dtype", "%s", plan_dtypes[plan_dtype(q)]);
+    if (q->b_columns)
+        ADD("b_scales", "%s", plan_b_scales[1]);
+    if (q->back_fp8)
+        ADD("back", "%s", plan_backs[1]);
+    if (q->epilogue)
+        ADD("epilogue", "%s", epilogue_text(q->epilogue, words));
+    if (q->epilogue & MK_EPILOGUE_RMSNORM)
+        ADD("eps", "%.9g", (double)q->eps);
+    if (q->attention.contiguous)
+        ADD("split", "%s", plan_splits[1]);
+    if (op_limit_of(q))
+        ADD(op_of(q->op)->limit->name, "%lu", op_limit_of(q));
+    if (op_logical(q))
+        ADD("logical", "%lu", op_logical(q));
+    if (op_drops(q))
+        ADD("overflow", "%s", op_overflows[1]);
+    if (op_counted(q))
+        ADD("tokens", "%s", op_counts[1]);
+    if (op_halves(q))
+        ADD("launch", "%s", op_launches[1]);
+    if (q->engine == MK_ENGINE_MMA)
+        ADD("engine", "%s", plan_engines[MK_ENGINE_MMA]);
+#undef ADD
+    tuning_words(&q->tuning, words, sizeof words);
+    for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        if (!tuning_read_word(word, q->op, &none, error, sizeof error))
+            mk_append(text, size, "%s%s", *text ? " " : "", word);
+    return strlen(text) + 1 < size ? 0 : -ENOSPC;
+}
+
+/* ---- what was made ---- */
+
+uint32_t mk_plan_op(const struct mk_plan *p)
+{
+    return p->problem.op;
+}
+
+uint32_t mk_plan_shape(const struct mk_plan *p, uint64_t shape[MK_SHAPE])
+{
+    memset(shape, 0, MK_SHAPE * sizeof *shape);
+    return op_numbers(&p->problem, shape);
+}
+
+const char *mk_plan_options(const struct mk_plan *p)
+{
+    return COMM_HANDLE(p)->options;
+}
+
+const char *mk_plan_tuned(const struct mk_plan *p)
+{
+    return p->tuned;
+}
+
+uint32_t mk_plan_ctas(const struct mk_plan *p, enum mk_role role)
+{
+    return (unsigned)role < MK_ROLES ? p->problem.tuning.split.ctas[role] : 0;
+}
+
+uint32_t mk_plan_tiles(const struct mk_plan *p)
+{
+    return p->tiles;
+}
+
+uint64_t mk_plan_heap_bytes(const struct mk_plan *p)
+{
+    return p->heap_bytes;
+}
+
+uint64_t mk_plan_flag_bytes(const struct mk_plan *p)
+{
+    return (uint64_t)p->flags * 8;
+}
+
+struct work {
+    double flop;
+    uint64_t nvlink_bytes, network_bytes;
+};
+
+static struct work spec_work_of(const struct mk_plan *p)
+{
+    struct work w;
+    plan_work(p, &w.flop, &w.nvlink_bytes, &w.network_bytes);
+    return w;
+}
+
+double mk_plan_flop(const struct mk_plan *p)
+{
+    return spec_work_of(p).flop;
+}
+
+uint64_t mk_plan_nvlink_bytes(const struct mk_plan *p)
+{
+    return spec_work_of(p).nvlink_bytes;
+}
+
+uint64_t mk_plan_network_bytes(const struct mk_plan *p)
+{
+    return spec_work_of(p).network_bytes;
+}
+
+/* ---- arguments ---- */
+
+uint32_t mk_plan_arguments(const struct mk_plan *p)
+{
+    return op_arguments(&p->problem);
+}
+
+static const struct op_argument *spec_argument_of(const struct mk_plan *p, uint32_t i)
+{
+    return op_argument(&p->problem, i);
+}
+
+uint64_t mk_moe_rows(const struct mk_plan *plan)
+{
+    for (uint32_t i = 0; i < op_arguments(&plan->problem); i++)
+        if (!strncmp(op_argument(&plan->problem, i)->shape, "rows,", 5))
+            return plan->problem.m;
+    return 0;
+}
+
+const char *mk_plan_argument_name(const struct mk_plan *p, uint32_t i)
+{
+    return spec_argument_of(p, i) ? spec_argument_of(p, i)->name : NULL;
+}
+
+const char *mk_plan_argument_type(const struct mk_plan *p, uint32_t i)
+{
+    return spec_argument_of(p, i) ? spec_types[op_argument_type(&p->problem, i)] : NULL;
+}
+
+uint64_t mk_plan_argument_bytes(const struct mk_plan *p, uint32_t i)
+{
+    uint64_t bytes[MK_SPACES - 1];
+    op_extents(&p->problem, bytes);
+    return spec_argument_of(p, i) ? bytes[i] : 0;
+}
+
+int mk_plan_argument_is_output(const struct mk_plan *p, uint32_t i)
+{
+    return spec_argument_of(p, i) && spec_argument_of(p, i)->output;
+}

@@ -1,0 +1,8 @@
+/* MoE dispatch+GEMM of FP8 on engine mma, for every GPU of compute capability 8.9 and up. */
+#include "kernels/moe/moe_dispatch_gemm.cuh"
+
+#include "kernels/sums/mma_tickets.cuh"
+
+GPU_OPERATOR_BY(moe_dispatch_gemm_fp8_mma, moe_dispatch_gemm,
+                ticket_operator<mma_engine, moe_dispatch_gemm_on<mma_engine, true>,
+                                mma_ticket_kernels<false, true>>)

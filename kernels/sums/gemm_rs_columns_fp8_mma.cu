@@ -1,0 +1,11 @@
+/* GEMM+ReduceScatter of FP8 whose B has a scale for each column on engine mma: the kernel of
+ * gemm_rs_fp8_mma.cu. */
+#include "kernels/sums/gemm_reduce_mma.cuh"
+
+#include "kernels/mma/launch_fp8.cuh"
+
+typedef reduce_on_mma<reduce_by_columns<gemm_rs_roles>> gemm_rs_columns_fp8_on_mma;
+
+GPU_OPERATOR_BY(
+    gemm_rs_columns_fp8_mma, gemm_rs,
+    mma_operator<gemm_rs_columns_fp8_on_mma, mma_fp8_kernels<gemm_rs_columns_fp8_on_mma>>)
