@@ -238,16 +238,16 @@ $(BUILD)/libsoftnic.so: $(NIC_O)
 	$(Q)$(CC) -shared $(LDFLAGS) -o $@ $^ -ldl
 
 # A file with its version, the name that programs load (soname), and the one that they are linked with. A name in the map that
-# no object defines is an error.
+# no object defines is an error. -Bsymbolic: the library calls its own functions whatever a program has of the same name.
 $(BUILD)/libmkernel.so: $(LIB_O) core/mkernel.map
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME),--version-script=core/mkernel.map,--no-undefined-version -o $@.$(VERSION) $(LIB_O) $(LIBS) $(CUDA_LIBS)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME),-Bsymbolic,--version-script=core/mkernel.map,--no-undefined-version -o $@.$(VERSION) $(LIB_O) $(LIBS) $(CUDA_LIBS)
 	$(Q)ln -sf libmkernel.so.$(VERSION) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $@
 
-# The command and the tests link the objects, so that build/mkernel can be copied alone to another machine.
-$(BUILD)/mkernel: $(CMD_O) $(LIB_O)
+# The kernels are in the library alone, which the command and the tests for GPUs load. Other tests link the objects, and replace some.
+$(BUILD)/mkernel: $(CMD_O) $(BUILD)/libmkernel.so
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) $(YAML_LIB) -lncursesw
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(CMD_O) -L$(BUILD) -lmkernel -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $(LIBS) $(CUDA_LIBS) $(YAML_LIB) -lncursesw
 
 # What the commands are made of, for their unit tests: a test takes from the archive what it calls. (q: files of one name in
 # several folders are members of their own; r would let the last replace the others.)
@@ -292,10 +292,10 @@ $(SECOND_ENGINE): $(BUILD)/tests/%: $(BUILD)/tests/%.cu.o
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm -lstdc++ $(CUDA_LIBS)
 
-$(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
+$(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(BUILD)/libmkernel.so
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lmkernel -Wl,-rpath,'$$ORIGIN/..' $(LIBS) $(CUDA_LIBS)
 
 $(WHEEL): $(BUILD)/libmkernel.so $(BUILD)/mkernel $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(wildcard experiments/python/*.py experiments/python/mkernel/*) core/mkernel.h
 	$(call say,WHEEL,$@)
