@@ -158,7 +158,7 @@ LAUNCHER_TESTS := $(if $(strip $(SAN)$(if $(HAVE_VERBS),,no)),,$(BUILD)/tests/te
 PYTHON ?= python3
 WHEEL := $(BUILD)/mkernel-$(VERSION)-py3-none-linux_$(shell uname -m).whl
 HAVE_PYTHON := $(shell command -v $(PYTHON) >/dev/null && echo yes)
-PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%.py,$(BUILD)/tests/%.sh,$(wildcard tests/test_python_*.py)))
+PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%.py,$(BUILD)/tests/%.sh,$(wildcard tests/test_*.py)))
 CHECKED := $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS) $(LAUNCHER_TESTS) $(PYTHON_TESTS)
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
@@ -301,9 +301,9 @@ $(WHEEL): $(BUILD)/libmkernel.so $(BUILD)/mkernel $(if $(HAVE_VERBS),$(BUILD)/li
 	$(call say,WHEEL,$@)
 	$(Q)$(PYTHON) experiments/python/build_wheel.py $(BUILD) $(BUILD) >/dev/null
 
-$(BUILD)/tests/test_python_%.sh: tests/test_python_%.py tests/helpers/python.sh $(WHEEL)
+$(BUILD)/tests/test_%.sh: tests/test_%.py tests/helpers/python.sh $(WHEEL)
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\n# LIMIT=1500\nexec sh tests/helpers/python.sh $< $(WHEEL) $(BUILD)/tests/python_$* $(if $(filter numpy package,$*),numpy,torch) "$$@"\n' >$@ && chmod +x $@
+	@printf '#!/bin/sh\n# LIMIT=1500\nexec sh tests/helpers/python.sh $< $(WHEEL) $(BUILD)/tests/$* $(if $(filter house python_numpy python_package,$*),numpy,torch) "$$@"\n' >$@ && chmod +x $@
 
 # run.sh keeps a log beside each program, so these stand in the build folder too.
 $(BUILD)/tests/%.sh: tests/%.sh

@@ -3,10 +3,10 @@
 # Prints the programs, and on stderr what it left out. FILE: what has changed; default: what differs from SINCE (default: where
 # this branch left main; on main without a change, the last commit), files that git does not know included.
 # PROGRAMS: those of `make check`; default: one of each test's source, whether this machine can build it or not.
-# Ends with status 3 where a changed file touches no program (but tests/test_house.c, which reads every source): nothing is known of it.
+# Ends with status 3 where a changed file touches no program (but tests/test_house.py, which reads every source): nothing is known of it.
 #
 # A program is touched where
-#   0  its source has changed; tests/test_house.c by every source
+#   0  its source has changed; tests/test_house.py by every source
 #   1  it includes a file of tests/ that has changed; its source includes the header of what has changed (of x.c: x.h, else those
 #      of its folder that x.c includes), names the file or, of data in tests/, its folder; or the program is called after the file
 #   2  it is called after the file's folder (kernels/, sim/hopper/: test_hopper_..., tracer/: test_trace_...,
@@ -96,7 +96,7 @@ chosen=$(printf '%s\n' "${changed[@]}" | awk -v build="$build" -v programs="$PRO
         n = split(programs, program, /[ \n]+/)
         for (p = 1; p <= n; p++) {
             name[p] = last_of(program[p]); sub(/\.sh$/, "", name[p])
-            source[p] = "tests/" name[p] (program[p] !~ /\.sh$/ || name[p] ~ /^fuzz_/ ? ".c" : name[p] ~ /^test_python_/ ? ".py" : ".sh")
+            source[p] = "tests/" name[p] (program[p] !~ /\.sh$/ || name[p] ~ /^fuzz_/ ? ".c" : name[p] ~ /^test_(python_|house)/ ? ".py" : ".sh")
             text[p] = text_of(source[p])
             included[p] = " " text_of(build "/tests/" name[p] ".d") " "; gsub(/[ \n]+/, " ", included[p])
             if (source[p] ~ /py$/) included[p] = " tests/helpers/python.sh tests/helpers/cases.py "

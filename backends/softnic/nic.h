@@ -323,7 +323,7 @@ static inline bool softnic_needs_response(const struct softnic_wqe *wqe)
 }
 
 /* The functions below are in layers: a file calls files above it in its own layer and files of
- * earlier layers, never later ones (tests/test_house.c). Work for a later layer is left in a
+ * earlier layers, never later ones (tests/test_house.py). Work for a later layer is left in a
  * structure for the progress thread: a dead link to free, a timer, an answer after a copy.
  *
  * ---- the process and its clock ---- */

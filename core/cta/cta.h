@@ -11,7 +11,7 @@
  * Here is what every executor implements. What only some operators need stands in files of its own,
  * and a role includes those that it uses: core/cta/cta_combine.h, core/cta/cta_route.h.
  * A GPU that lacks a call declares none, so that an operator which makes it does not compile there
- * (tests/test_house.c).
+ * (tests/test_house.py).
  *
  * Memory order. mk_cta_copy, mk_cta_copy_rows, mk_cta_copy_packed, mk_cta_deliver, mk_cta_combine,
  * mk_cta_route and mk_cta_put are asynchronous: nothing is promised about the bytes until
