@@ -470,7 +470,7 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tyle=1x2"},
          "'tyle=1x2' is no option of a plan; they are tile, roles, chunk-rows, slices, pieces, "
          "pace, "
-         "fanout, shots, split-k; besides them sms, engine, dtype, b_scales, epilogue, eps"},
+         "fanout, shots, split-k; besides them sms, dtype, b_scales, epilogue, eps, engine"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "tile=8,8 tile=x"},
          "'tile=x' is not valid"},
         {{.op = MK_OP_AG_GEMM, .shape = {64, 64, 64}, .options = "roles=2+2+1+0"},

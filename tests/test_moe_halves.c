@@ -70,8 +70,8 @@ static void test_plan(void **state)
     struct mk_problem q;
     assert_int_equal(spec_to_problem(&q, &spec, error, sizeof error), -EINVAL);
     assert_string_equal(error,
-                        "'launch=halves': launches of moe_ffn are whole; of moe_dispatch and "
-                        "moe_combine they may have halves");
+                        "'launch=halves': moe_ffn has whole launches; it is of moe_dispatch and "
+                        "moe_combine");
 }
 
 /* ---- orders ---- */

@@ -457,7 +457,7 @@ def in_halves(device, nodes):
     records = mkernel.quantize(x[0], "records")
     few = mkernel.moe_dispatch_fp8(records, ids[0], experts=E, hidden=H, count=numpy.array([5], numpy.int32), begin=True)
     assert few.end()[1][:, 1].sum() <= 5 * K * W
-    refuses("launches of all_gather are whole; of moe_dispatch and moe_combine they may have halves", comm.begin, "all_gather", (x[0],))
+    refuses("all_gather has whole launches; it is of moe_dispatch and moe_combine", comm.begin, "all_gather", (x[0],))
     lost = mkernel.moe_dispatch(x[0], ids[0], experts=E, begin=True)
     del lost  # the next of its number ends it
     again = mkernel.moe_dispatch(x[0], ids[0], experts=E, begin=True).end()
@@ -673,7 +673,7 @@ def refusals():
     refuses("options='tile=16,16\\x00pace=3' has a 0 in it", mkernel.ag_gemm, a, b, options="tile=16,16\0pace=3")
     refuses("tuning='a\\x00b' has a 0 in it", mkernel.init, tuning="a\0b")
     ids = numpy.zeros((32, 2), numpy.uint32)
-    refuses("besides them sms, engine, dtype, overflow, tokens, launch, capacity, logical", mkernel.moe_dispatch, a, ids, experts=4, options="tyle=1")
+    refuses("besides them sms, dtype, capacity, logical, overflow, tokens, launch, engine", mkernel.moe_dispatch, a, ids, experts=4, options="tyle=1")
     refuses("experts=four: it is a number, as in experts=64", comm.launch, "moe_dispatch", (a, ids), options="experts=four")
     refuses("open the communicator with heap_bytes of at least", mkernel.all_gather, numpy.zeros((4096, 512), numpy.uint16))
     refuses("each dimension is 1 at least", mkernel.empty, (0, 8))

@@ -5,6 +5,7 @@
 #include "core/plan/epilogue.h"
 #include "core/mkernel.h"
 #include "core/ops/op.h"
+#include "core/plan/plan_fields.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -140,145 +141,63 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
 
 /* ---- what is asked ---- */
 
-static void spec_set_engine(struct mk_problem *q, int engine)
-{
-    q->engine = engine;
-}
-
-static void spec_set_back(struct mk_problem *q, int back)
-{
-    q->back_fp8 = back;
-}
-
-static void spec_set_b_scales(struct mk_problem *q, int scales)
-{
-    q->b_columns = scales;
-}
-
-static void spec_set_split(struct mk_problem *q, int split)
-{
-    q->attention.contiguous = split;
-}
-
-/* Options that are one of some words. */
-static const struct spec_choice {
-    const char *name, *const *words;
-    int count, first; /* words; the one that a sentence names first */
-    void (*set)(struct mk_problem *q, int word);
-    const char *unrouted; /* what an operator without experts has; NULL: the option, too */
-} spec_choices[] = {
-    {"engine", plan_engines, MK_ENGINES, MK_ENGINE_WGMMA, spec_set_engine, NULL},
-    {"dtype", plan_dtypes, MK_PLAN_DTYPES, 0, plan_set_dtype, NULL},
-    {"b_scales", plan_b_scales, 2, 0, spec_set_b_scales, NULL},
-    {"back", plan_backs, 2, 0, spec_set_back, NULL},
-    {"split", plan_splits, 2, 0, spec_set_split, NULL},
-    {"overflow", op_overflows, 2, 0, op_set_drops, "room for all"},
-    {"tokens", op_counts, 2, 0, op_set_counted, "no tokens"},
-    {"launch", op_launches, 2, 0, op_set_halves, NULL},
-};
-
-/* A number from 1 to `most`. 0: it is none. */
+/* A number from 1 to `most` (0: any). 0: it is none. */
 static uint64_t spec_number(const char *digits, uint64_t most)
 {
     char *end;
     errno = 0;
     uint64_t number = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
-    return number && !*end && !errno && number <= most ? number : 0;
+    return number && !*end && !errno && (!most || number <= most) ? number : 0;
 }
 
-/* "'overflow=drop': ag_gemm has room for all; it is of moe_ffn and ...", where the operator routes
- * no tokens. 0: it does. */
-static int spec_refuse_unrouted(const struct mk_problem *q, const char *word, const char *has,
-                                char *error, size_t size)
+static int spec_read_number(const struct plan_field *f, const char *word, struct mk_problem *q,
+                            char *error, size_t size)
 {
-    char list[OP_LIST_TEXT];
-    return op_has_limit(q->op)
-               ? 0
-               : plan_refuse(error, size, "'%s': %s has %s; it is of %s", word, plan_op_name(q->op),
-                             has, op_list(list, sizeof list, op_has_limit, ", ", " and "));
+    char most[24] = " or more";
+    const uint64_t number = spec_number(setting_value(word, f->name), f->count);
+    if (f->count)
+        snprintf(most, sizeof most, " to %u", f->count);
+    plan_field_set(f, q, number);
+    return number ? 1
+                  : plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s, 1%s",
+                                word, f->name, f->form, most);
 }
 
-/* "dtype=fp8", "tokens=launch". 1: it was one of these. */
-static int spec_read_choice(const char *word, struct mk_problem *q, char *error, size_t size)
+/* "dtype=fp8", "tokens=launch". */
+static int spec_read_choice(const struct plan_field *f, const char *word, struct mk_problem *q,
+                            char *error, size_t size)
 {
-    const struct spec_choice *c = spec_choices, *end = c + sizeof spec_choices / sizeof *c;
-    char list[64] = "", names[OP_LIST_TEXT];
-    while (c < end && !setting_value(word, c->name))
-        c++;
-    if (c == end)
-        return 0;
-    if (c->set == spec_set_split && !op_of(q->op)->causal)
-        return plan_refuse(error, size, "'%s': %s splits no sequence", word, plan_op_name(q->op));
-    if (c->set == op_set_halves && !op_has_halves(q->op))
-        return plan_refuse(
-            error, size, "'%s': launches of %s are whole; of %s they may have halves", word,
-            plan_op_name(q->op), op_list(names, sizeof names, op_has_halves, ", ", " and "));
-    if (c->unrouted && spec_refuse_unrouted(q, word, c->unrouted, error, size))
-        return -EINVAL;
-    for (int i = 0; i < c->count; i++) {
-        const int at = (i + c->first) % c->count, last = i + 1 == c->count;
-        if (!strcmp(setting_value(word, c->name), c->words[at])) {
-            c->set(q, at);
+    char list[64] = "";
+    for (uint32_t i = 0; i < f->count; i++) {
+        const uint32_t at = (i + f->first) % f->count, last = i + 1 == f->count;
+        if (!strcmp(setting_value(word, f->name), f->words[at])) {
+            plan_field_set(f, q, at);
             return 1;
         }
         mk_append(list, sizeof list, "%s", !i ? "" : last ? " or " : ", ");
-        if (!i || c->count == 2)
-            mk_append(list, sizeof list, "%s=", c->name);
-        mk_append(list, sizeof list, "%s", c->words[at]);
+        if (!i || f->count == 2)
+            mk_append(list, sizeof list, "%s=", f->name);
+        mk_append(list, sizeof list, "%s", f->words[at]);
     }
     return plan_refuse(error, size, "'%s' is not valid; it should be %s", word, list);
 }
 
-/* "sms=100" limits what all choices are made of, and is none of them; "capacity=4096";
- * "logical=56". 1: it was one of these. */
-static int spec_read_number(const char *word, struct mk_problem *q, char *error, size_t size)
+/* "epilogue=bias+silu". */
+static int spec_read_epilogue(const struct plan_field *f, const char *word, struct mk_problem *q,
+                              char *error, size_t size)
 {
-    const char *sms = setting_value(word, "sms"), *logical = setting_value(word, "logical"),
-               *limit = NULL, *name = NULL;
-    char lacks[32];
-    for (int op = 0; op < MK_OPS && !limit; op++) {
-        name = op_has_limit(op) ? op_of(op)->limit->name : NULL;
-        limit = name ? setting_value(word, name) : NULL;
-    }
-    if (sms) {
-        q->sms_most = (uint32_t)spec_number(sms, PLAN_MOST_CTAS);
-        return q->sms_most ? 1
-                           : plan_refuse(error, size,
-                                         "'%s' is not valid; it should look like sms=100, 1 to %u",
-                                         word, PLAN_MOST_CTAS);
-    }
-    if (!limit && !logical)
-        return 0;
-    snprintf(lacks, sizeof lacks, "no %s", limit ? name : "experts");
-    if (spec_refuse_unrouted(q, word, lacks, error, size))
-        return -EINVAL;
-    uint64_t number = spec_number(limit ? limit : logical, UINT64_MAX);
-    if (!number)
-        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%d, 1 or more",
-                           word, limit ? name : "logical", limit ? 4096 : 56);
-    (limit ? op_set_limit : op_set_logical)(q, number);
-    return 1;
-}
-
-/* "epilogue=bias+silu". 1: it was that. */
-static int spec_read_epilogue(const char *word, struct mk_problem *q, char *error, size_t size)
-{
-    const char *value = setting_value(word, "epilogue");
     uint32_t more = 0;
-    if (!value)
-        return 0;
-    int result = epilogue_read("epilogue=", value, &more, error, size);
+    int result = epilogue_read("epilogue=", setting_value(word, f->name), &more, error, size);
     q->epilogue |= more;
     return result ? result : 1;
 }
 
-/* "eps=1e-5". 1: it was that. */
-static int spec_read_eps(const char *word, struct mk_problem *q, char *error, size_t size)
+/* "eps=1e-5". */
+static int spec_read_real(const struct plan_field *f, const char *word, struct mk_problem *q,
+                          char *error, size_t size)
 {
-    const char *value = setting_value(word, "eps");
+    const char *value = setting_value(word, f->name);
     char *end;
-    if (!value)
-        return 0;
     q->eps = strtof(value, &end);
     if (end == value || *end || !(q->eps > 0 && q->eps <= 1))
         return plan_refuse(error, size,
@@ -287,38 +206,46 @@ static int spec_read_eps(const char *word, struct mk_problem *q, char *error, si
     return 1;
 }
 
+/* The field that a word of options says. 1: it says one; 0: it may be one of the plan's own. */
+static int spec_read_field(const char *word, struct mk_problem *q, char *error, size_t size)
+{
+    static int (*const reads[])(const struct plan_field *, const char *, struct mk_problem *,
+                                char *, size_t) = {[PLAN_NUMBER] = spec_read_number,
+                                                   [PLAN_WORD] = spec_read_choice,
+                                                   [PLAN_EPILOGUE] = spec_read_epilogue,
+                                                   [PLAN_REAL] = spec_read_real};
+    const struct plan_field *f = plan_fields, *end = f + PLAN_FIELDS;
+    char list[OP_LIST_TEXT];
+    while (f < end && !(f->in & PLAN_IN_SPEC && setting_value(word, f->name)))
+        f++;
+    if (f == end)
+        return 0;
+    if (f->lacks && !f->has((enum mk_op)q->op))
+        return plan_refuse(error, size, "'%s': %s %s; it is of %s", word, plan_op_name(q->op),
+                           f->lacks, op_list(list, sizeof list, f->has, ", ", " and "));
+    return reads[f->kind](f, word, q, error, size);
+}
+
 /* Behind the names of the plan's own: the other options that the operator has. */
 static void spec_name_others(const struct mk_problem *q, char *error, size_t size)
 {
-    const struct op_descriptor *op = op_of(q->op);
-    const struct spec_choice *c = spec_choices, *end = c + sizeof spec_choices / sizeof *c;
-    mk_append(error, size, "; besides them sms");
-    for (; c < end; c++)
-        if (c->set == spec_set_back       ? op->back_fp8
-            : c->set == spec_set_b_scales ? op->b_columns
-            : c->set == spec_set_split    ? op->causal
-            : c->set == op_set_halves     ? op->halves
-                                          : !c->unrouted || op->limit)
-            mk_append(error, size, ", %s", c->name);
-    if (op->limit)
-        mk_append(error, size, ", %s, logical", op->limit->name);
-    if (op->epilogue)
-        mk_append(error, size, ", epilogue, eps");
+    const char *between = "; besides them ";
+    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++)
+        if (f->in & PLAN_IN_SPEC && plan_field_of(f, (enum mk_op)q->op)) {
+            mk_append(error, size, "%s%s", between, f->name);
+            between = ", ";
+        }
 }
 
 static int spec_read_options(struct mk_problem *q, const char *options, char *error, size_t size)
 {
-    static int (*const reads[])(const char *, struct mk_problem *, char *, size_t) = {
-        spec_read_choice, spec_read_number, spec_read_epilogue, spec_read_eps};
     char text[SPEC_OPTIONS], *save;
     if (strlen(options) >= sizeof text)
         return plan_refuse(error, size, "options of %zu letters: at most %zu", strlen(options),
                            sizeof text - 1);
     memcpy(text, options, strlen(options) + 1);
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        int result = 0;
-        for (size_t i = 0; i < sizeof reads / sizeof *reads && !result; i++)
-            result = reads[i](word, q, error, size);
+        int result = spec_read_field(word, q, error, size);
         if (!result && (result = tuning_read_word(word, q->op, &q->tuning, error, size)) &&
             tuning_knob_of(word, strcspn(word, "=")) < 0)
             spec_name_others(q, error, size);
@@ -368,35 +295,12 @@ int spec_options(const struct mk_plan *p, char *text, size_t size)
     char words[SPEC_OPTIONS], error[256], *save;
     struct mk_tuning none;
     *text = '\0';
-#define ADD(name, format, ...)                                                                     \
-    mk_append(text, size, "%s%s=" format, *text ? " " : "", name, __VA_ARGS__)
-    if (q->sms_most)
-        ADD("sms", "%u", q->sms_most);
-    if (plan_dtype(q))
-        ADD("dtype", "%s", plan_dtypes[plan_dtype(q)]);
-    if (q->b_columns)
-        ADD("b_scales", "%s", plan_b_scales[1]);
-    if (q->back_fp8)
-        ADD("back", "%s", plan_backs[1]);
-    if (q->epilogue)
-        ADD("epilogue", "%s", epilogue_text(q->epilogue, words));
-    if (q->epilogue & MK_EPILOGUE_RMSNORM)
-        ADD("eps", "%.9g", (double)q->eps);
-    if (q->attention.contiguous)
-        ADD("split", "%s", plan_splits[1]);
-    if (op_limit_of(q))
-        ADD(op_of(q->op)->limit->name, "%lu", op_limit_of(q));
-    if (op_logical(q))
-        ADD("logical", "%lu", op_logical(q));
-    if (op_drops(q))
-        ADD("overflow", "%s", op_overflows[1]);
-    if (op_counted(q))
-        ADD("tokens", "%s", op_counts[1]);
-    if (op_halves(q))
-        ADD("launch", "%s", op_launches[1]);
-    if (q->engine == MK_ENGINE_MMA)
-        ADD("engine", "%s", plan_engines[MK_ENGINE_MMA]);
-#undef ADD
+    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++) {
+        const uint64_t value = plan_field_get(f, q);
+        if (f->in & PLAN_IN_SPEC && value > f->first)
+            mk_append(text, size, "%s%s=%s", *text ? " " : "", f->name,
+                      plan_field_text(f, value, words));
+    }
     tuning_words(&q->tuning, words, sizeof words);
     for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save))
         if (!tuning_read_word(word, q->op, &none, error, sizeof error))

@@ -1,0 +1,66 @@
+/* The fields of a problem that a user can say beside its numbers, each written once: its name, what
+ * its values look like, where it lies in struct mk_problem, which operators have it, and who reads
+ * it. Options of a spec, rows of tables, JSON and traces walk this table; ranks agree on all of
+ * it. Kernels do not see it. */
+#pragma once
+
+#include "core/ops/registry.h"
+#include "core/plan/plan.h"
+
+enum plan_field_kind {
+    PLAN_NUMBER,
+    PLAN_FLAG,     /* 0 or 1 */
+    PLAN_WORD,     /* the number of one of `words` */
+    PLAN_SUMS,     /* enum mk_deterministic: in JSON the first two of its words are no text */
+    PLAN_EPILOGUE, /* bits of enum mk_epilogue */
+    PLAN_REAL      /* the bits of a float */
+};
+
+/* Who reads a field. */
+enum {
+    PLAN_IN_SPEC = 1,     /* the options of a spec (mk_spec.options) and of a plan */
+    PLAN_IN_ROW = 2,      /* rows of tables, of all operators: empty where one has it not */
+    PLAN_IN_JSON = 4,     /* JSON of operators that have it */
+    PLAN_IN_JSON_SET = 8, /* ... where it is not 0 */
+    PLAN_IN_TRACE = 16,   /* a metric of a trace, "plan 1: pace" (tracer/store_run.c) */
+    PLAN_OF_FP8 = 32      /* a row has it of FP8 alone, and of all operators with a B */
+};
+
+struct plan_field {
+    const char *name;          /* in specs, rows and JSON */
+    const char *told;          /* where ranks differ, and in traces; NULL: its name */
+    int (*has)(enum mk_op op); /* NULL: every operator */
+    uint32_t in;               /* who reads it */
+    enum plan_field_kind kind;
+    const char *const *words;
+    uint32_t count; /* words; of a number the most that it is, 0: any */
+    /* of words: the last that a plan without the option may have, which a sentence names first */
+    uint32_t first;
+    const char *form; /* of a number in a spec: what it looks like */
+    const char
+        *lacks;     /* what an operator without it does: "splits no sequence". NULL: a plan says */
+    uint32_t bytes; /* 4 or 8 at `offset` in struct mk_problem; 0: what lies elsewhere */
+    size_t offset;  /* of those: in struct op_limit, an offset of 8 bytes; -1: the dtype */
+};
+
+enum { PLAN_FIELDS = 36 };
+extern const struct plan_field plan_fields[PLAN_FIELDS];
+
+/* A field's value; of an operator's limit that it has not: 0, and setting it does nothing. */
+uint64_t plan_field_get(const struct plan_field *field, const struct mk_problem *problem);
+void plan_field_set(const struct plan_field *field, struct mk_problem *problem, uint64_t value);
+
+/* Its value as a word or number, "fp8". Returns a word, or text. */
+#define PLAN_FIELD_TEXT 96
+const char *plan_field_text(const struct plan_field *field, uint64_t value,
+                            char text[PLAN_FIELD_TEXT]);
+
+static inline int plan_field_of(const struct plan_field *field, enum mk_op op)
+{
+    return !field->has || field->has(op);
+}
+
+static inline const char *plan_field_told(const struct plan_field *field)
+{
+    return field->told ? field->told : field->name;
+}
