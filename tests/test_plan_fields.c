@@ -5,7 +5,10 @@
 #include "core/comm/comm_parts.h"
 #include "core/ops/op.h"
 #include "core/plan/plan_fields.h"
+#include "experiments/common/json_write.h"
+#include "experiments/common/plan_row.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define EACH(f)                                                                                    \
@@ -71,12 +74,69 @@ static void specs_read_what_plans_say(void **state)
     }
 }
 
+/* The cell of a table with one row, none of them quoted. */
+static const char *cell_of(const void *row, const char *name)
+{
+    static char cell[64];
+    const struct csv_table *t = row;
+    const char *header = t->header, *cells = t->rows;
+    const size_t length = strlen(name);
+    while (*header && (strcspn(header, ",") != length || strncmp(header, name, length))) {
+        header += strcspn(header, ",") + 1;
+        cells += strcspn(cells, ",") + 1;
+        if (header > t->header + t->header_bytes)
+            return "";
+    }
+    snprintf(cell, sizeof cell, "%.*s", (int)strcspn(cells, ","), cells);
+    return cell;
+}
+
+static void rows_say_each_and_read_it_back(void **state)
+{
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_ROW | PLAN_IN_PLAN));) {
+        struct mk_problem q = problem_with(f, other(f)), back = {.op = q.op};
+        struct csv_table row = {.count = 0};
+        if (f->in & PLAN_OF_FP8)
+            q.fp8 = 1;
+        csv_row(&row);
+        plan_row_problem(&row, &q);
+        plan_row_options(&row, &q);
+        fflush(row.names);
+        fflush(row.cells);
+        const char *wrong = plan_row_read(&back, cell_of, &row);
+        if (wrong)
+            fail_msg("%s of a row with %s is not read", wrong, f->name);
+        if (plan_field_get(f, &back) != other(f) && strcmp(f->name, "split_k"))
+            fail_msg("a row does not keep %s", f->name);
+        csv_free(&row);
+    }
+}
+
+static void json_says_each(void **state)
+{
+    for (const struct plan_field *f = NULL;
+         (f = plan_field_next(f, PLAN_IN_JSON | PLAN_IN_JSON_SET));) {
+        struct mk_problem q = problem_with(f, other(f));
+        char *text, name[48];
+        size_t bytes;
+        FILE *out = open_memstream(&text, &bytes);
+        json_problem(out, &q);
+        fclose(out);
+        snprintf(name, sizeof name, "\"%s\": ", f->name);
+        if (!strstr(text, name))
+            fail_msg("JSON lacks %s: %s", f->name, text);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_there_once),
         cmocka_unit_test(ranks_agree_on_each),
         cmocka_unit_test(specs_read_what_plans_say),
+        cmocka_unit_test(rows_say_each_and_read_it_back),
+        cmocka_unit_test(json_says_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

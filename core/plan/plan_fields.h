@@ -23,7 +23,8 @@ enum {
     PLAN_IN_JSON = 4,     /* JSON of operators that have it */
     PLAN_IN_JSON_SET = 8, /* ... where it is not 0 */
     PLAN_IN_TRACE = 16,   /* a metric of a trace, "plan 1: pace" (tracer/store_run.c) */
-    PLAN_OF_FP8 = 32      /* a row has it of FP8 alone, and of all operators with a B */
+    PLAN_IN_PLAN = 32,    /* rows, among the columns of the plan */
+    PLAN_OF_FP8 = 64      /* a row has it of FP8 alone, and of all operators with a B */
 };
 
 struct plan_field {
@@ -34,7 +35,8 @@ struct plan_field {
     enum plan_field_kind kind;
     const char *const *words;
     uint32_t count; /* words; of a number the most that it is, 0: any */
-    /* of words: the last that a plan without the option may have, which a sentence names first */
+    /* the last value that a plan without the option may have: of words the one that a sentence names
+     * first; rows say it in place of less */
     uint32_t first;
     const char *form; /* of a number in a spec: what it looks like */
     const char
@@ -58,6 +60,16 @@ const char *plan_field_text(const struct plan_field *field, uint64_t value,
 static inline int plan_field_of(const struct plan_field *field, enum mk_op op)
 {
     return !field->has || field->has(op);
+}
+
+/* What stands behind `f` in the table and has one of the bits `in`; NULL: nothing. NULL: from the
+ * first on. */
+static inline const struct plan_field *plan_field_next(const struct plan_field *f, uint32_t in)
+{
+    f = f ? f + 1 : plan_fields;
+    while (f < plan_fields + PLAN_FIELDS && !(f->in & in))
+        f++;
+    return f < plan_fields + PLAN_FIELDS ? f : NULL;
 }
 
 static inline const char *plan_field_told(const struct plan_field *field)

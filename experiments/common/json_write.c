@@ -1,6 +1,6 @@
 #include "experiments/common/json_write.h"
-#include "core/plan/epilogue.h"
 #include "core/ops/op.h"
+#include "core/plan/plan_fields.h"
 
 #include <math.h>
 
@@ -65,54 +65,31 @@ static void json_write_numbers(FILE *f, const char *name, const uint64_t *values
     fprintf(f, "],\n");
 }
 
-static void json_write_truth(FILE *f, const char *name, int value)
+/* A field of a problem as JSON says it. */
+static void json_write_field(FILE *out, const struct plan_field *f, uint64_t value)
 {
-    fprintf(f, "  \"%s\": %s,\n", name, value ? "true" : "false");
-}
-
-const char *json_sums(const struct mk_problem *q)
-{
-    return q->deterministic == MK_EVERYWHERE ? plan_sums[MK_EVERYWHERE]
-           : q->deterministic                ? "true"
-                                             : "false";
+    char text[PLAN_FIELD_TEXT];
+    if (f->kind == PLAN_FLAG || (f->kind == PLAN_SUMS && value <= MK_DETERMINISTIC))
+        fprintf(out, "  \"%s\": %s,\n", f->name, value ? "true" : "false");
+    else if (f->kind == PLAN_NUMBER)
+        json_write_numbers(out, f->name, &value, 1);
+    else
+        json_text(out, f->name, plan_field_text(f, value, text));
 }
 
 void json_problem(FILE *f, const struct mk_problem *q)
 {
     const struct op_descriptor *op = op_of(q->op);
     const struct mk_tuning *t = &q->tuning;
-    char words[EPILOGUE_TEXT];
     uint64_t values[OP_DIMENSIONS];
     int count = (int)op_numbers(q, values);
     json_text(f, "op", plan_op_name(q->op));
     json_write_numbers(f, op->shape->option, values, count);
     fprintf(f, "  \"nodes\": %u,\n  \"gpus\": %u,\n", q->topo.nodes, q->topo.gpus);
-    if (op->causal) {
-        json_write_truth(f, "causal", q->attention.causal);
-        json_text(f, "split", plan_splits[q->attention.contiguous]);
-    }
-    if (op->limit && op_limit_of(q)) /* 0: all that can come */
-        json_write_numbers(f, op->limit->name, (uint64_t[]){op_limit_of(q)}, 1);
-    if (op_logical(q))
-        json_write_numbers(f, "logical", (uint64_t[]){op_logical(q)}, 1);
-    if (op_drops(q))
-        json_text(f, "overflow", op_overflows[1]);
-    if (op_halves(q))
-        json_text(f, "launch", op_launches[1]);
-    if (op->b_layout)
-        json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
-    if (op->fp8 || op->fp16)
-        json_text(f, "dtype", plan_dtypes[plan_dtype(q)]);
-    if (q->b_columns)
-        json_text(f, "b_scales", plan_b_scales[1]);
-    if (op->back_fp8)
-        json_text(f, "back", plan_backs[q->back_fp8]);
-    if (op->epilogue)
-        json_text(f, "epilogue", epilogue_text(q->epilogue, words));
-    if (q->deterministic == MK_EVERYWHERE)
-        json_text(f, "deterministic", json_sums(q));
-    else
-        json_write_truth(f, "deterministic", q->deterministic);
+    for (const struct plan_field *i = NULL;
+         (i = plan_field_next(i, PLAN_IN_JSON | PLAN_IN_JSON_SET));)
+        if (plan_field_of(i, (enum mk_op)q->op) && (i->in & PLAN_IN_JSON || plan_field_get(i, q)))
+            json_write_field(f, i, plan_field_get(i, q));
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)
         fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), t->split.ctas[i]);

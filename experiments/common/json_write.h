@@ -15,8 +15,5 @@ void json_string(FILE *f, const char *text);
 /* Both escaped. */
 void json_text(FILE *f, const char *name, const char *text);
 
-/* Whether its sums are deterministic: "false", "true" or "everywhere", for tables, too. */
-const char *json_sums(const struct mk_problem *q);
-
 /* The problem, the machine and the plan: members "op" to "pieces". */
 void json_problem(FILE *f, const struct mk_problem *q);

@@ -5,13 +5,10 @@
 #include "core/plan/plan.h"
 #include "experiments/common/csv_table.h"
 
-/* "kn" or "nk"; NULL where an operator has no B. */
-const char *plan_row_layout(const struct mk_problem *q);
-
-/* The columns b_layout to launch. */
+/* The problem's columns, b_layout to launch. */
 void plan_row_problem(struct csv_table *r, const struct mk_problem *q);
 
-/* The columns compute to split_k. `q` as a plan was made for it. */
+/* The columns of the plan, compute to split_k. `q` as a plan was made for it. */
 void plan_row_options(struct csv_table *r, const struct mk_problem *q);
 
 /* The inverse of both; of a column that a table lacks,

@@ -1,7 +1,6 @@
 /* What a search found: a table for people, CSV for programs. */
 #include "experiments/job/bench_row.h"
 #include "core/base/sorted.h"
-#include "experiments/common/json_write.h"
 #include "experiments/common/output_file.h"
 #include "experiments/tune/tune.h"
 
@@ -73,10 +72,7 @@ static void tune_report_fill_row(struct csv_table *r, const struct tune *t, uint
     csv_text(r, "made", tuning_words(&p->made, made, sizeof made));
     if (op_of(q->op)->causal)
         csv_whole(r, "causal", q->attention.causal != 0);
-    csv_text(r, "b_layout", plan_row_layout(q));
-    csv_text(r, "dtype",
-             op_has_fp8(q->op) || op_has_fp16(q->op) ? plan_dtypes[plan_dtype(q)] : NULL);
-    csv_text(r, "deterministic", json_sums(q));
+    plan_row_problem(r, q);
     csv_text(r, "fabric", run_fabric(t->job, fabric));
     csv_whole(r, "seed", t->job->options.seed);
     csv_whole(r, "launches", t->job->options.iters);
