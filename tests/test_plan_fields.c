@@ -1,6 +1,7 @@
 /* Proves that each field of core/plan/plan_fields.h is found wherever its row says that it is read: no
  * reader has a list of its own. */
 #include "tests/helpers/test.h"
+#include "tests/helpers/trace_parts.h"
 
 #include "core/comm/comm_parts.h"
 #include "core/ops/op.h"
@@ -129,6 +130,25 @@ static void json_says_each(void **state)
     }
 }
 
+static void traces_say_each(void **state)
+{
+    static struct parts p;
+    for (const struct plan_field *f = NULL;
+         (f = plan_field_next(f, PLAN_IN_TRACE | PLAN_IN_TRACE_SET));) {
+        char ask[96], value[24];
+        sqlite3 *db;
+        parts_make(&p);
+        p.plan[0].problem = problem_with(f, other(f));
+        parts_store(&p, db);
+        snprintf(ask, sizeof ask,
+                 "SELECT CAST(value AS INTEGER) FROM metric WHERE name = 'plan 1: %s'",
+                 plan_field_told(f));
+        snprintf(value, sizeof value, "%lu", other(f));
+        parts_ask(db, ask, value);
+        sqlite3_close(db);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +157,7 @@ int main(void)
         cmocka_unit_test(specs_read_what_plans_say),
         cmocka_unit_test(rows_say_each_and_read_it_back),
         cmocka_unit_test(json_says_each),
+        cmocka_unit_test(traces_say_each),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, parts_clean);
 }

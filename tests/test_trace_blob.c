@@ -25,8 +25,7 @@ static void assert_same_part(const struct trace_part *a, const struct trace_part
     for (uint32_t i = 0; i < a->plan_count; i++) {
         const struct trace_plan *p = &a->plans[i], *q = &b->plans[i];
         assert_int_equal(p->id, q->id);
-        assert_int_equal(p->m, q->m);
-        assert_memory_equal(&p->split, &q->split, sizeof p->split);
+        assert_memory_equal(&p->problem, &q->problem, sizeof p->problem);
         assert_true(p->flop == q->flop);
         assert_memory_equal(p->flags, q->flags, p->flag_count * sizeof *p->flags);
         if (a->topo.rank == 0) {

@@ -378,7 +378,7 @@ static void test_two_plans(void **state)
     parts_make(&p);
     have_two_plans(&p, plans);
     plans[1].id = 2;
-    plans[1].split = (struct mk_role_split){.ctas = {2, 0, 1, 0}};
+    plans[1].problem.tuning.split = (struct mk_role_split){.ctas = {2, 0, 1, 0}};
     parts_add(&p, 0, 1, mk_event_what(MK_EV_LAUNCH, 2, 1), 400, 400);
     parts_add(&p, 0, 1, mk_event_what(MK_EV_TILE, 0, 3), 400, 500);
     parts_store(&p, t);

@@ -50,7 +50,7 @@ static void test_every_part(void **state)
     struct trace_why w;
     parts_make(&p);
     for (uint32_t r = 0; r < PARTS_RANKS; r++)
-        p.plan[r].split = (struct mk_role_split){.ctas = {2, 1, 0, 0}};
+        p.plan[r].problem.tuning.split = (struct mk_role_split){.ctas = {2, 1, 0, 0}};
     for (uint32_t c = 0; c < 2; c++)
         p.tracks[2][c].count = 0;
     parts_add(&p, 2, 0, mk_event_what(MK_EV_LAUNCH, 1, 1), 5, 5);

@@ -141,9 +141,9 @@ static uint32_t align_role_of(const struct trace_data *d, uint32_t rank, uint32_
     if (!p && d->parts[rank].plan_count)
         p = &d->parts[rank].plans[0];
     for (uint32_t role = 0; p && role < MK_ROLES; role++) {
-        if (cta < p->split.ctas[role])
+        if (cta < p->problem.tuning.split.ctas[role])
             return role;
-        cta -= p->split.ctas[role];
+        cta -= p->problem.tuning.split.ctas[role];
     }
     return MK_COMPUTE;
 }
@@ -245,7 +245,9 @@ static uint32_t align_most_ctas(const struct trace_part *p)
 {
     uint32_t most = p->plan_count ? 0 : UINT32_MAX;
     for (uint32_t i = 0; i < p->plan_count; i++)
-        most = mk_total_ctas(&p->plans[i].split) > most ? mk_total_ctas(&p->plans[i].split) : most;
+        most = mk_total_ctas(&p->plans[i].problem.tuning.split) > most
+                   ? mk_total_ctas(&p->plans[i].problem.tuning.split)
+                   : most;
     return most;
 }
 

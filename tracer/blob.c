@@ -206,13 +206,14 @@ static int blob_parse_plan(struct trace_plan *out, struct reader *r)
     if (!h)
         return -EPROTO;
     *out = h->plan;
+    const struct mk_problem *q = &out->problem;
     int has_tiles = out->tiles != NULL, has_chunks = out->chunks != NULL;
     out->tiles = NULL, out->chunks = NULL, out->flags = NULL;
     for (int role = 0; role < MK_ROLES; role++)
-        if (out->split.ctas[role] > MAX_CTAS)
+        if (q->tuning.split.ctas[role] > MAX_CTAS)
             return -EPROTO;
-    if (out->op >= MK_OPS || !out->id || out->id > COMM_MOST_PLAN_IDS || out->m > INT64_MAX ||
-        out->n > INT64_MAX || out->k > INT64_MAX || out->nvlink_bytes > INT64_MAX ||
+    if (q->op >= MK_OPS || !out->id || out->id > COMM_MOST_PLAN_IDS || q->m > INT64_MAX ||
+        q->n > INT64_MAX || q->k > INT64_MAX || out->nvlink_bytes > INT64_MAX ||
         out->network_bytes > INT64_MAX || out->flag_base > UINT32_MAX - out->flag_count ||
         !blob_good_text(out->shape, sizeof out->shape))
         return -EPROTO;

@@ -34,7 +34,8 @@ static int flow_add_copies(struct flow *f, const struct trace_data *d, const str
             e->launch ? data_plan(d, 0, d->launches[e->launch - 1].plan) : NULL;
         if (to == n->rank || !p || !p->chunks || chunk >= p->chunk_count)
             continue;
-        uint64_t bytes = p->chunks[chunk].bytes / (p->pieces ? p->pieces : 1);
+        uint64_t bytes =
+            p->chunks[chunk].bytes / (p->problem.tuning.pieces ? p->problem.tuning.pieces : 1);
         if (flow_add_both(f, FLOW_NVLINK, n->rank, to, e->start, event_end(e), bytes))
             return -ENOMEM;
     }

@@ -41,7 +41,9 @@ static uint32_t join_ring_of(const struct trace_data *d, const struct trace_node
                              const struct trace_event *e)
 {
     const struct trace_plan *p = data_launch_plan(d, n->rank, e->launch);
-    uint32_t first = p ? p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM] : 0;
+    uint32_t first =
+        p ? p->problem.tuning.split.ctas[MK_COMPUTE] + p->problem.tuning.split.ctas[MK_INTRA_COMM]
+          : 0;
     return n->cta < first ? UINT32_MAX : n->cta - first;
 }
 

@@ -10,7 +10,6 @@
 
 #include "core/comm/comm.h"
 #include "core/ops/op.h"
-#include "core/plan/tuning.h"
 
 /* The kernel's random number of this boot: ranks that read the same one run on one clock. Left zero
  * where unreadable. */
@@ -53,32 +52,7 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
         plan_describe_flag(plan, plan->flag_base + i, &flag[i]);
     *out = (struct trace_plan){
         .id = plan->id,
-        .op = q->op,
-        .m = q->m,
-        .n = q->n,
-        .k = q->k,
-        .tile_m = q->tuning.tile_m,
-        .tile_n = q->tuning.tile_n,
-        .chunk_rows = q->tuning.chunk_rows,
-        .pieces = q->tuning.pieces,
-        .slices = q->tuning.slices,
-        .pace = q->tuning.pace,
-        .fanout = q->tuning.fanout,
-        .shots = q->tuning.shots,
-        .split_k = q->tuning.split_k,
-        .b_transposed = q->b_transposed != 0,
-        .b_columns = q->b_columns != 0,
-        .back_fp8 = q->back_fp8 != 0,
-        .epilogue = q->epilogue,
-        .engine = q->engine,
-        .dtype = plan_dtype(q),
-        .c_in_heap = q->c_in_heap != 0,
-        .capacity = (uint32_t)op_limit_of(q),
-        .logical = (uint32_t)op_logical(q),
-        .drops = op_drops(q) != 0,
-        .halves = op_halves(q) != 0,
-        .deterministic = (uint32_t)q->deterministic,
-        .split = q->tuning.split,
+        .problem = *q,
         .tile_count = plan->tiles,
         .chunk_count = plan->chunks,
         .flag_base = plan->flag_base,
@@ -92,56 +66,6 @@ int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **bloc
     out->memory_bytes = plan_memory_bytes(plan);
     return 0;
 }
-
-void part_problem(struct mk_problem *q, const struct trace_plan *p)
-{
-    q->b_transposed = (int)p->b_transposed;
-    q->b_columns = (int)p->b_columns;
-    q->back_fp8 = (int)p->back_fp8;
-    q->epilogue = p->epilogue;
-    q->engine = p->engine;
-    q->c_in_heap = (int)p->c_in_heap;
-    q->deterministic = (int)p->deterministic;
-    plan_set_dtype(q, (int)p->dtype);
-    op_set_limit(q, p->capacity);
-    op_set_logical(q, p->logical);
-    op_set_drops(q, p->drops != 0);
-    op_set_halves(q, p->halves != 0);
-    q->tuning = (struct mk_tuning){.tile_m = p->tile_m,
-                                   .tile_n = p->tile_n,
-                                   .split = p->split,
-                                   .chunk_rows = p->chunk_rows,
-                                   .slices = p->slices,
-                                   .pieces = p->pieces,
-                                   .pace = p->pace,
-                                   .fanout = p->fanout,
-                                   .shots = p->shots,
-                                   .split_k = p->split_k};
-}
-_Static_assert(TUNING_KNOBS == 9, "each is in part_of_plan and part_problem");
-
-#define AT(field) offsetof(struct trace_plan, field)
-const struct trace_option trace_options[TRACE_OPTIONS] = {
-    /* the first tells a trace from older ones, which lack it */
-    {"intra_comm_warps", "", AT(split.intra_comm_warps), NULL, 0},
-    {"slices", "", AT(slices), NULL, 0},
-    {"b_scales", "", AT(b_columns), plan_b_scales, 2},
-    {"back", "", AT(back_fp8), plan_backs, 2},
-    {"epilogue", "", AT(epilogue), NULL, 0},
-    {"engine", "", AT(engine), plan_engines, MK_ENGINES},
-    {"dtype", "", AT(dtype), plan_dtypes, MK_PLAN_DTYPES},
-    {"c_in_heap", "", AT(c_in_heap), NULL, 2},
-    {"capacity", "", AT(capacity), NULL, 0},
-    {"logical", "", AT(logical), NULL, 0},
-    {"overflow", "", AT(drops), op_overflows, 2},
-    {"launch", "", AT(halves), op_launches, 2},
-    {"pace", "ns", AT(pace), NULL, 0},
-    {"fanout", "", AT(fanout), NULL, 0},
-    {"shots", "", AT(shots), NULL, 0},
-    {"split_k", "", AT(split_k), NULL, 0},
-    {"b_transposed", "", AT(b_transposed), NULL, 2},
-};
-#undef AT
 
 int part_of_comm(struct trace_part *part, const struct mk_comm *comm, const struct trace_run *run,
                  const struct trace_samples *host_clock)

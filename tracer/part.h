@@ -15,17 +15,9 @@ struct trace_chunk {
 /* A plan and what its ids mean. Tiles and chunks are the same on every rank, so only rank 0 sends
  * them. */
 struct trace_plan {
-    uint32_t id, op;
-    uint64_t m, n, k;
+    uint32_t id;
+    struct mk_problem problem;
     char shape[OP_PROBLEM_TEXT]; /* op_problem_text; "": its m,n,k */
-    uint32_t tile_m, tile_n, chunk_rows, pieces;
-    uint32_t slices, pace, fanout, shots, split_k; /* 0 where the operator has none */
-    uint32_t deterministic, b_transposed, b_columns, back_fp8;
-    uint32_t dtype, c_in_heap;                 /* dtype: as plan_dtype */
-    uint32_t capacity, logical, drops, halves; /* of op_limit */
-    uint32_t epilogue;                         /* bits of enum mk_epilogue */
-    uint32_t engine;                           /* enum mk_engine */
-    struct mk_role_split split;
     uint32_t tile_count, chunk_count, flag_base, flag_count;
     double flop, memory_bytes; /* of one launch of this rank */
     uint64_t nvlink_bytes, network_bytes;
@@ -33,17 +25,6 @@ struct trace_plan {
     const struct trace_chunk *chunks; /* NULL: not sent */
     const struct mk_flag_meaning *flags;
 };
-
-/* What of a plan its table has no column for: the trace's metrics "plan 1: pace" (tracer/store_run.c
- * writes them, experiments/sim/measured_trace.c reads them). */
-struct trace_option {
-    const char *name, *unit;
-    size_t offset;            /* of a uint32_t in struct trace_plan */
-    const char *const *words; /* its unit, by the value; NULL: `unit` is */
-    uint32_t count;           /* the value is below it; 0: any */
-};
-enum { TRACE_OPTIONS = 17 };
-extern const struct trace_option trace_options[TRACE_OPTIONS];
 
 struct trace_part {
     struct mk_topo topo;
@@ -68,9 +49,6 @@ int part_of_comm(struct trace_part *part, const struct mk_comm *comm, const stru
 /* The meaning of one plan's ids, allocated: *block holds them and is freed by the caller. 0 or
  * -ENOMEM. */
 int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **block);
-/* The inverse, but for what op_read_problem reads of its shape: the problem that the plan was made
- * of, with its options. problem->op is set. */
-void part_problem(struct mk_problem *problem, const struct trace_plan *plan);
 void part_free(struct trace_part *part);
 
 /* A part as bytes: *blob is malloc'd, the caller frees it; its size is a multiple of 16. 0 or

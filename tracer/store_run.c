@@ -1,6 +1,6 @@
 /* Tables that say what the run was: run, rank, plan and the meaning of its ids, clocks, drops,
  * metrics. */
-#include "core/plan/epilogue.h"
+#include "core/plan/plan_fields.h"
 #include "tracer/store.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static const char *store_run_shape_of(const struct trace_plan *p, char *text, si
 {
     if (*p->shape)
         return p->shape;
-    snprintf(text, size, "%lu,%lu,%lu", p->m, p->n, p->k);
+    snprintf(text, size, "%lu,%lu,%lu", p->problem.m, p->problem.n, p->problem.k);
     return text;
 }
 
@@ -55,26 +55,21 @@ static void store_names(struct insert *in)
     store_list(in, "cause", causes, MK_CAUSES);
 }
 
-/* Options of a plan that its table has no column for: "plan 1: pace". Those that the
- * operator has not are left out. The words of an epilogue are its unit, and so is the engine's. */
+/* Options of a plan that its table has no column for: "plan 1: pace". A word is its unit. */
 static void store_run_options(struct insert *in, const struct trace_plan *p)
 {
-    char words[EPILOGUE_TEXT];
-    for (int i = 0; i < TRACE_OPTIONS; i++) {
-        const struct trace_option *o = &trace_options[i];
-        uint32_t value;
-        memcpy(&value, (const char *)p + o->offset, sizeof value);
-        char name[48];
-        if (i && !value)
+    char name[48], words[PLAN_FIELD_TEXT];
+    for (const struct plan_field *f = NULL;
+         (f = plan_field_next(f, PLAN_IN_TRACE | PLAN_IN_TRACE_SET));) {
+        const uint64_t value = plan_field_get(f, &p->problem);
+        const int said = f->kind == PLAN_WORD || f->kind == PLAN_EPILOGUE;
+        if (!value && !(f->in & PLAN_IN_TRACE))
             continue;
-        snprintf(name, sizeof name, "plan %u: %s", p->id, o->name);
+        snprintf(name, sizeof name, "plan %u: %s", p->id, plan_field_told(f));
         insert_text(in, name);
         insert_integer(in, INSERT_NULL);
-        insert_real(in, value);
-        insert_text(in, o->offset == offsetof(struct trace_plan, epilogue)
-                            ? epilogue_text(value, words)
-                        : o->words && value < o->count ? o->words[value]
-                                                       : o->unit);
+        insert_real(in, (double)value);
+        insert_text(in, said ? plan_field_text(f, value, words) : f->unit ? f->unit : "");
     }
 }
 
@@ -99,7 +94,7 @@ static void store_one_run(struct insert *in, const struct trace_data *d)
     insert_integer(in, 1);
     insert_text(in, u->source ? u->source : "measured");
     insert_text(in, u->executor ? u->executor : "host");
-    insert_text(in, plan ? plan_op_name(plan->op) : "none");
+    insert_text(in, plan ? plan_op_name(plan->problem.op) : "none");
     insert_text(in, u->shape ? u->shape
                     : plan   ? store_run_shape_of(plan, shape, sizeof shape)
                              : "");
@@ -133,15 +128,17 @@ static void store_plans(struct insert *in, const struct trace_data *d)
     char shape[96];
     insert_table(in, "plan", 19);
     for (uint32_t i = 0; i < p->plan_count; i++) {
-        const struct trace_plan *q = &p->plans[i];
-        insert_integer(in, q->id);
+        const struct trace_plan *plan = &p->plans[i];
+        const struct mk_problem *q = &plan->problem;
+        const struct mk_tuning *t = &q->tuning;
+        insert_integer(in, plan->id);
         insert_text(in, plan_op_name(q->op));
-        insert_text(in, store_run_shape_of(q, shape, sizeof shape));
-        INSERT_INTEGERS(in, q->m, q->n, q->k, q->tile_m, q->tile_n, q->chunk_rows, q->pieces);
+        insert_text(in, store_run_shape_of(plan, shape, sizeof shape));
+        INSERT_INTEGERS(in, q->m, q->n, q->k, t->tile_m, t->tile_n, t->chunk_rows, t->pieces);
         for (int role = 0; role < MK_ROLES; role++)
-            insert_integer(in, q->split.ctas[role]);
-        INSERT_INTEGERS(in, q->deterministic, q->tile_count, q->chunk_count, q->flag_base,
-                        q->flag_count);
+            insert_integer(in, t->split.ctas[role]);
+        INSERT_INTEGERS(in, q->deterministic, plan->tile_count, plan->chunk_count, plan->flag_base,
+                        plan->flag_count);
     }
     insert_table(in, "work", 6);
     for (uint32_t r = 0; r < d->ranks; r++)

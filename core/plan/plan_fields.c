@@ -25,7 +25,7 @@ static const char *const layouts[] = {"kn", "nk"}, *const truths[] = {"false", "
                          *const sums[] = {"false", "true", "everywhere"};
 _Static_assert(sizeof sums / sizeof *sums == MK_PLAN_SUMS, "a word for each");
 
-enum { SAID = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_TRACE };
+enum { SAID = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_TRACE_SET };
 #define AT(type, field) .bytes = sizeof(type), .offset = offsetof(struct mk_problem, field)
 #define LIMIT(field) .has = op_has_limit, .offset = offsetof(struct op_limit, field)
 #define WORDS(list, n) .kind = PLAN_WORD, .words = (list), .count = (n)
@@ -33,7 +33,8 @@ enum { SAID = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_TRACE };
 const struct plan_field plan_fields[PLAN_FIELDS] = {
     {"causal", .has = has_mask, .in = PLAN_IN_JSON, .kind = PLAN_FLAG, AT(int, attention.causal)},
     {"b_layout", "b_transposed", .has = has_layout,
-     .in = PLAN_IN_ROW | PLAN_IN_JSON | PLAN_IN_TRACE, WORDS(layouts, 2), AT(int, b_transposed)},
+     .in = PLAN_IN_ROW | PLAN_IN_JSON | PLAN_IN_TRACE_SET, WORDS(layouts, 2),
+     AT(int, b_transposed)},
     {"sms", "most SMs", .in = PLAN_IN_SPEC, .form = "100", .count = PLAN_MOST_CTAS,
      AT(uint32_t, sms_most)},
     {"dtype", .has = has_dtypes, .in = SAID | PLAN_IN_JSON, WORDS(plan_dtypes, MK_PLAN_DTYPES),
@@ -46,19 +47,19 @@ const struct plan_field plan_fields[PLAN_FIELDS] = {
      AT(uint32_t, epilogue)},
     {"eps", .has = op_has_epilogue, .in = PLAN_IN_SPEC, .kind = PLAN_REAL, AT(float, eps)},
     {"split", .has = has_mask, .lacks = "splits no sequence",
-     .in = (SAID | PLAN_IN_JSON) & ~PLAN_IN_TRACE, WORDS(plan_splits, 2),
+     .in = (SAID | PLAN_IN_JSON) & ~PLAN_IN_TRACE_SET, WORDS(plan_splits, 2),
      AT(int, attention.contiguous)},
     {"deterministic", .in = PLAN_IN_ROW | PLAN_IN_JSON, .kind = PLAN_SUMS, .words = sums,
      .count = MK_PLAN_SUMS, AT(int, deterministic)},
     {"a_in_heap", .kind = PLAN_FLAG, AT(int, a_in_heap)},
     {"a_offset", AT(uint64_t, a_offset)},
-    {"c_in_heap", .in = PLAN_IN_ROW | PLAN_IN_TRACE, .kind = PLAN_FLAG, .words = truths, .count = 2,
-     AT(int, c_in_heap)},
+    {"c_in_heap", .in = PLAN_IN_ROW | PLAN_IN_TRACE_SET, .kind = PLAN_FLAG, .words = truths,
+     .count = 2, AT(int, c_in_heap)},
     {"c_offset", AT(uint64_t, c_offset)},
     {"capacity", .lacks = "has no capacity", .form = "4096", LIMIT(offset),
-     .in = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_JSON_SET | PLAN_IN_TRACE},
+     .in = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_JSON_SET | PLAN_IN_TRACE_SET},
     {"logical", .lacks = "has no experts", .form = "56", LIMIT(logical),
-     .in = PLAN_IN_SPEC | PLAN_IN_JSON_SET | PLAN_IN_TRACE},
+     .in = PLAN_IN_SPEC | PLAN_IN_JSON_SET | PLAN_IN_TRACE_SET},
     {"overflow", .lacks = "has room for all", .in = SAID | PLAN_IN_JSON_SET, WORDS(op_overflows, 2),
      LIMIT(drops)},
     {"tokens", .lacks = "has no tokens", .in = PLAN_IN_SPEC, WORDS(op_counts, 2), LIMIT(counted)},
@@ -80,12 +81,13 @@ const struct plan_field plan_fields[PLAN_FIELDS] = {
     {"tile_n", .in = PLAN_IN_PLAN, AT(uint32_t, tuning.tile_n)},
     {"cluster", AT(uint32_t, tuning.cluster)},
     {"chunk_rows", .in = PLAN_IN_PLAN, AT(uint32_t, tuning.chunk_rows)},
-    {"slices", .in = PLAN_IN_PLAN | PLAN_IN_TRACE, AT(uint32_t, tuning.slices)},
+    {"slices", .in = PLAN_IN_PLAN | PLAN_IN_TRACE_SET, AT(uint32_t, tuning.slices)},
     {"pieces", .in = PLAN_IN_PLAN, AT(uint32_t, tuning.pieces)},
-    {"fanout", .in = PLAN_IN_PLAN | PLAN_IN_TRACE, AT(uint32_t, tuning.fanout)},
-    {"pace_ns", "pace", .in = PLAN_IN_PLAN | PLAN_IN_TRACE, AT(uint32_t, tuning.pace)},
-    {"shots", .in = PLAN_IN_PLAN | PLAN_IN_TRACE, AT(uint32_t, tuning.shots)},
-    {"split_k", .first = 1, .in = PLAN_IN_PLAN | PLAN_IN_TRACE, AT(uint32_t, tuning.split_k)},
+    {"fanout", .in = PLAN_IN_PLAN | PLAN_IN_TRACE_SET, AT(uint32_t, tuning.fanout)},
+    {"pace_ns", "pace", .unit = "ns", .in = PLAN_IN_PLAN | PLAN_IN_TRACE_SET,
+     AT(uint32_t, tuning.pace)},
+    {"shots", .in = PLAN_IN_PLAN | PLAN_IN_TRACE_SET, AT(uint32_t, tuning.shots)},
+    {"split_k", .first = 1, .in = PLAN_IN_PLAN | PLAN_IN_TRACE_SET, AT(uint32_t, tuning.split_k)},
 };
 _Static_assert(MK_ROLES == 4, "each has a field");
 

@@ -18,13 +18,14 @@ enum plan_field_kind {
 
 /* Who reads a field. */
 enum {
-    PLAN_IN_SPEC = 1,     /* the options of a spec (mk_spec.options) and of a plan */
-    PLAN_IN_ROW = 2,      /* rows of tables, of all operators: empty where one has it not */
-    PLAN_IN_JSON = 4,     /* JSON of operators that have it */
-    PLAN_IN_JSON_SET = 8, /* ... where it is not 0 */
-    PLAN_IN_TRACE = 16,   /* a metric of a trace, "plan 1: pace" (tracer/store_run.c) */
-    PLAN_IN_PLAN = 32,    /* rows, among the columns of the plan */
-    PLAN_OF_FP8 = 64      /* a row has it of FP8 alone, and of all operators with a B */
+    PLAN_IN_SPEC = 1,       /* the options of a spec (mk_spec.options) and of a plan */
+    PLAN_IN_ROW = 2,        /* rows of tables, of all operators: empty where one has it not */
+    PLAN_IN_JSON = 4,       /* JSON of operators that have it */
+    PLAN_IN_JSON_SET = 8,   /* ... where it is not 0 */
+    PLAN_IN_TRACE = 16,     /* a metric of a trace, "plan 1: pace" (tracer/store_run.c) */
+    PLAN_IN_TRACE_SET = 32, /* ... where it is not 0 */
+    PLAN_IN_PLAN = 64,      /* rows, among the columns of the plan */
+    PLAN_OF_FP8 = 128       /* a row has it of FP8 alone, and of all operators with a B */
 };
 
 struct plan_field {
@@ -39,6 +40,7 @@ struct plan_field {
      * first; rows say it in place of less */
     uint32_t first;
     const char *form; /* of a number in a spec: what it looks like */
+    const char *unit; /* of a number in a trace */
     const char
         *lacks;     /* what an operator without it does: "splits no sequence". NULL: a plan says */
     uint32_t bytes; /* 4 or 8 at `offset` in struct mk_problem; 0: what lies elsewhere */

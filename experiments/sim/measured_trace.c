@@ -2,9 +2,9 @@
 #include "core/ops/op.h"
 #include "core/base/sentence.h"
 #include "core/base/words.h"
+#include "core/plan/plan_fields.h"
 #include "core/plan/tuning.h"
 #include "experiments/sim/measured.h"
-#include "tracer/part.h"
 #include "tracer/query.h"
 #include "tracer/reader.h"
 
@@ -47,25 +47,28 @@ static long long trace_option_typed(const char *command, const char *name)
     return mk_word(name, typed, 4) >= 0 && at && (!*end || *end == ' ') ? value : -1;
 }
 
-/* All that trace_options names. 0, or -EINVAL with a sentence. */
-static int trace_read_options(sqlite3 *db, const char *command, struct trace_plan *plan,
-                              char *error, size_t size)
+/* A row of PLANS. */
+struct measured_trace_plan {
+    long long id, tile_m, tile_n, chunk_rows, pieces, ctas[MK_ROLES], deterministic, nodes, gpus;
+    const char *op, *shape, *executor, *command;
+};
+
+/* All fields that a trace says. 0, or -EINVAL with a sentence. */
+static int trace_read_options(sqlite3 *db, const struct measured_trace_plan *p,
+                              struct mk_problem *q, char *error, size_t size)
 {
-    int old = trace_option(db, plan->id, trace_options[0].name) < 0;
-    for (int i = 0; i < TRACE_OPTIONS; i++) {
-        const struct trace_option *o = &trace_options[i];
-        long long value = trace_option(db, plan->id, o->name);
-        value = value < 0 ? trace_option_typed(command, o->name) : value;
-        if (value < 0)
-            continue;
-        if (value > (o->count ? o->count - 1 : UINT32_MAX))
-            return mk_fail(-EINVAL, error, size, "its plan %u has %s %lld", plan->id, o->name,
-                           value);
-        uint32_t number = (uint32_t)value;
-        memcpy((char *)plan + o->offset, &number, sizeof number);
+    for (const struct plan_field *f = NULL;
+         (f = plan_field_next(f, PLAN_IN_TRACE | PLAN_IN_TRACE_SET));) {
+        const char *name = plan_field_told(f);
+        long long value = trace_option(db, p->id, name);
+        value = value < 0 ? trace_option_typed(p->command, name) : value;
+        if (value > (f->words ? f->count - 1 : UINT32_MAX))
+            return mk_fail(-EINVAL, error, size, "its plan %lld has %s %lld", p->id, name, value);
+        if (value >= 0)
+            plan_field_set(f, q, (uint64_t)value);
     }
-    if (old)
-        plan->split = tuning_old_roles(plan->split.ctas);
+    if (trace_option(db, p->id, "intra_comm_warps") < 0) /* older than it */
+        q->tuning.split = tuning_old_roles(q->tuning.split.ctas);
     return 0;
 }
 
@@ -74,12 +77,6 @@ static int trace_read_options(sqlite3 *db, const char *command, struct trace_pla
     "p.tile_m, p.tile_n, p.chunk_rows, p.pieces, p.compute, "                                      \
     "p.intra_comm, p.inter_send, p.inter_reduce, p.deterministic, r.nodes, r.gpus, r.executor, "   \
     "coalesce(r.command, '') FROM plan p CROSS JOIN run r ORDER BY p.id"
-
-/* A row of these. */
-struct measured_trace_plan {
-    long long id, tile_m, tile_n, chunk_rows, pieces, ctas[MK_ROLES], deterministic, nodes, gpus;
-    const char *op, *shape, *executor, *command;
-};
 
 static int trace_next_plan(sqlite3_stmt *q, struct measured_trace_plan *p)
 {
@@ -101,19 +98,17 @@ static int trace_plan(sqlite3 *db, const struct measured_trace_plan *p, struct m
     struct mk_problem q = {.op = op,
                            .exec = MK_EXEC_CUDA,
                            .sms = sms,
+                           .deterministic = (int)p->deterministic,
+                           .tuning = {.tile_m = (uint32_t)p->tile_m,
+                                      .tile_n = (uint32_t)p->tile_n,
+                                      .chunk_rows = (uint32_t)p->chunk_rows,
+                                      .pieces = (uint32_t)p->pieces},
                            .topo = {.nodes = (uint32_t)p->nodes, .gpus = (uint32_t)p->gpus}};
-    struct trace_plan plan = {.id = (uint32_t)p->id,
-                              .deterministic = (uint32_t)p->deterministic,
-                              .tile_m = (uint32_t)p->tile_m,
-                              .tile_n = (uint32_t)p->tile_n,
-                              .chunk_rows = (uint32_t)p->chunk_rows,
-                              .pieces = (uint32_t)p->pieces};
     for (int r = 0; r < MK_ROLES; r++)
-        plan.split.ctas[r] = (uint32_t)p->ctas[r];
-    int result = trace_read_options(db, p->command, &plan, why, size);
+        q.tuning.split.ctas[r] = (uint32_t)p->ctas[r];
+    int result = trace_read_options(db, p, &q, why, size);
     if (result)
         return result;
-    part_problem(&q, &plan);
     if (op_read_problem(&q, p->shape))
         return mk_fail(-EINVAL, why, size, "'%.64s' is no shape of %s", p->shape, p->op);
     measured_old(&q);
