@@ -17,7 +17,7 @@ static const char *said(const char *text)
     return line;
 }
 
-static void test_error(void **state)
+CASE(test_error)
 {
     assert_string_equal(
         said("W1122 Setting OMP_NUM_THREADS\n"
@@ -30,7 +30,7 @@ static void test_error(void **state)
         "[rank1]: RuntimeError: Load balancing requires `is_causal=True`.");
 }
 
-static void test_no_error(void **state)
+CASE(test_no_error)
 {
     assert_string_equal(said("one\ntwo\n\n  \n"), "two");
     assert_string_equal(said(""), "it said nothing");
@@ -39,20 +39,10 @@ static void test_no_error(void **state)
 }
 
 /* As much as it wrote: the end counts. */
-static void test_long(void **state)
+CASE(test_long)
 {
     static char text[200000];
     memset(text, 'x', sizeof text - 40);
     strcpy(text + sizeof text - 41, "\nValueError: the last of it\n");
     assert_string_equal(said(text), "ValueError: the last of it");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_error),
-        cmocka_unit_test(test_no_error),
-        cmocka_unit_test(test_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

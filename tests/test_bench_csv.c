@@ -142,7 +142,7 @@ static void compare(const char *line)
     assert_true(members > 30);
 }
 
-static void a_row_says_what_the_json_says(void **state)
+CASE(a_row_says_what_the_json_says)
 {
     compare(BENCH " --seed 7 --deterministic --b-layout nk --vs blas");
     assert_string_equal(cell(text, 1, "fabric"), "verbs over soft0");
@@ -172,7 +172,7 @@ static void a_row_says_what_the_json_says(void **state)
 }
 
 /* Rows of several benches in one table can be told apart. */
-static void rows_are_added(void **state)
+CASE(rows_are_added)
 {
     static const char *const roles[] = {"1", "2", "3"};
     for (int i = 0; i < 3; i++) {
@@ -199,7 +199,7 @@ static void rows_are_added(void **state)
 }
 
 /* Benches that end at the same time: one header, every row. */
-static void rows_of_several_at_once(void **state)
+CASE(rows_of_several_at_once)
 {
     static struct command_run many[4];
     char line[512];
@@ -221,7 +221,7 @@ static void rows_of_several_at_once(void **state)
 
 /* Whether the table can be written is asked without making it: a bench that ends meanwhile may
  * already have put its rows there, and they would be removed with the trial. */
-static void the_table_is_made_once(void **state)
+CASE(the_table_is_made_once)
 {
     char events[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
     int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC), made = 0, removed = 0;
@@ -241,7 +241,7 @@ static void the_table_is_made_once(void **state)
     assert_int_equal(removed, 0);
 }
 
-static void another_table_is_refused(void **state)
+CASE(another_table_is_refused)
 {
     write_text("other.csv", "op,m,n,knights\nag_gemm,1,2,3\n");
     run(BENCH " --csv %s/other.csv --append", 2);
@@ -277,7 +277,7 @@ static void expect_disk_full(const char *line, const char *name, size_t bytes)
     assert_string_equal(read_text(name), before);
 }
 
-static void a_full_disk_leaves_what_was_there(void **state)
+CASE(a_full_disk_leaves_what_was_there)
 {
 #define FABRIC "bench fabric --nic soft --size 64 --iters 20 --test bw"
     run(FABRIC " --csv %s/full.csv --json %s/full.json", 0);
@@ -300,7 +300,7 @@ static double number_after(const char *at, const char *name)
 
 /* --why: of launches behind the timed ones, which leave no events; the parts add up to the whole,
  * and table, JSON and CSV have the same. */
-static void why_has_parts_that_add_up(void **state)
+CASE(why_has_parts_that_add_up)
 {
     static char table[65536];
     static const char *const parts[] = {"launch",
@@ -346,16 +346,4 @@ static void why_has_parts_that_add_up(void **state)
     run(BENCH " --csv %s/why.csv --append", 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_row_says_what_the_json_says),
-        cmocka_unit_test(rows_are_added),
-        cmocka_unit_test(rows_of_several_at_once),
-        cmocka_unit_test(the_table_is_made_once),
-        cmocka_unit_test(another_table_is_refused),
-        cmocka_unit_test(why_has_parts_that_add_up),
-        cmocka_unit_test(a_full_disk_leaves_what_was_there),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

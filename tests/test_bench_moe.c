@@ -92,7 +92,7 @@ static void report(enum mk_op op, const char *lines)
     says("verdict", 2, "wrong");
 }
 
-static void test_layer(void **state)
+CASE(test_layer)
 {
     report(MK_OP_MOE_FFN, "512,256,128,8,2,product,0.7,0.6,0.8\n"
                           "512,256,128,8,2,second,0.5,0.4,0.6\n"
@@ -114,7 +114,7 @@ static void test_layer(void **state)
     says("torch_nccl_ms", 2, "");
 }
 
-static void test_dispatch(void **state)
+CASE(test_dispatch)
 {
     report(MK_OP_MOE_DISPATCH_GEMM, "512,256,128,8,2,product,0.7,0.6,0.8\n"
                                     "512,256,128,8,2,comm,0.2,0.1,0.3\n"
@@ -127,17 +127,11 @@ static void test_dispatch(void **state)
     assert_null(strstr(text, "second_ms"));
 }
 #else
-static void test_layer(void **state)
+CASE(test_layer)
 {
     print_message("skipped: this build is without CUDA\n");
     skip();
 }
-#define test_dispatch test_layer
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer),
-                                       cmocka_unit_test(test_dispatch)};
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -121,7 +121,7 @@ static int use_everything(const struct bootstrap_config *c, char *text, size_t s
     return left_open;
 }
 
-static void every_rank_gets_what_each_gave(void **state)
+CASE(every_rank_gets_what_each_gave)
 {
     for (uint32_t world = 2; world <= 7; world += 5) {
         struct job j;
@@ -170,7 +170,7 @@ static int give_much(const struct bootstrap_config *c, char *text, size_t size, 
     return result ? result : -(wrong != 0);
 }
 
-static void much_is_given_as_there_is_room(void **state)
+CASE(much_is_given_as_there_is_room)
 {
     struct job j;
     job_init(&j, 3, 30);
@@ -208,7 +208,7 @@ static int gather_too_much(const struct bootstrap_config *c, char *text, size_t 
     return result ? result : -wrong;
 }
 
-static void who_has_too_much_takes_part_with_nothing(void **state)
+CASE(who_has_too_much_takes_part_with_nothing)
 {
     struct job j;
     job_init(&j, 3, 30);
@@ -222,7 +222,7 @@ static void who_has_too_much_takes_part_with_nothing(void **state)
     }
 }
 
-static void one_rank_needs_no_network(void **state)
+CASE(one_rank_needs_no_network)
 {
     struct bootstrap_config c = {.world = 1, .listen_fd = -1, .timeout_ns = 1000000000};
     char text[256];
@@ -246,7 +246,7 @@ static void one_rank_needs_no_network(void **state)
     bootstrap_leave(NULL);
 }
 
-static void unusable_arguments_are_refused(void **state)
+CASE(unusable_arguments_are_refused)
 {
     struct bootstrap_config c = {
         .rank = 2, .world = 2, .token = "t", .listen_fd = -1, .timeout_ns = 1000};
@@ -274,7 +274,7 @@ static int join_and_barrier(const struct bootstrap_config *c, char *text, size_t
 
 /* Without a socket from the launcher, and rank 0 the last to come: the others connect again and
  * again until it listens. */
-static void rank_0_may_come_last(void **state)
+CASE(rank_0_may_come_last)
 {
     struct job j;
     job_init(&j, 4, 20);
@@ -309,7 +309,7 @@ static int leave_at_once(const struct bootstrap_config *c, char *text, size_t si
     return result;
 }
 
-static void leaving_is_no_loss(void **state)
+CASE(leaving_is_no_loss)
 {
     struct job j;
     job_init(&j, 4, 20);
@@ -320,18 +320,4 @@ static void leaving_is_no_loss(void **state)
         assert_int_equal(j.reports[r].result, 0);
         assert_true(job_ended_within(&j, r, 2));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_gets_what_each_gave),
-        cmocka_unit_test(much_is_given_as_there_is_room),
-        cmocka_unit_test(who_has_too_much_takes_part_with_nothing),
-        cmocka_unit_test(one_rank_needs_no_network),
-        cmocka_unit_test(unusable_arguments_are_refused),
-        cmocka_unit_test(rank_0_may_come_last),
-        cmocka_unit_test(leaving_is_no_loss),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

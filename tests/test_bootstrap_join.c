@@ -154,7 +154,7 @@ static void ended(const struct job *j, uint32_t slot, int result, const char *sa
     assert_null(strchr(r->text, '\n'));
 }
 
-static void a_missing_rank_is_named(void **state)
+CASE(a_missing_rank_is_named)
 {
     struct job j;
     job_init(&j, 4, TIMEOUT);
@@ -169,7 +169,7 @@ static void a_missing_rank_is_named(void **state)
             ended(&j, r, -ETIMEDOUT, "1 of 4 ranks did not join within 3.0 s: rank 2");
 }
 
-static void a_wrong_token_is_refused_and_the_rank_missing(void **state)
+CASE(a_wrong_token_is_refused_and_the_rank_missing)
 {
     struct job j;
     job_init(&j, 3, TIMEOUT);
@@ -187,7 +187,7 @@ static void a_wrong_token_is_refused_and_the_rank_missing(void **state)
     assert_true(job_ended_within(&j, 1, SOON)); /* it need not wait */
 }
 
-static void a_rank_that_joins_twice_ends_the_job(void **state)
+CASE(a_rank_that_joins_twice_ends_the_job)
 {
     struct job j;
     job_init(&j, 4, LONG);
@@ -202,7 +202,7 @@ static void a_rank_that_joins_twice_ends_the_job(void **state)
     }
 }
 
-static void ranks_that_disagree_about_the_world_end_the_job(void **state)
+CASE(ranks_that_disagree_about_the_world_end_the_job)
 {
     struct job j;
     job_init(&j, 3, LONG);
@@ -216,7 +216,7 @@ static void ranks_that_disagree_about_the_world_end_the_job(void **state)
         ended(&j, r, -EINVAL, "was started for 4 ranks, rank 0 for 3");
 }
 
-static void strangers_do_not_stop_the_job(void **state)
+CASE(strangers_do_not_stop_the_job)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     uint8_t frame[WIRE_HEADER_BYTES], liar[WIRE_HEADER_BYTES];
@@ -266,7 +266,7 @@ static int join_and_stay(const struct bootstrap_config *c, char *text, size_t si
 
 /* A connection that shows no token fills no memory, neither before the ranks have joined nor
  * afterwards. */
-static void strangers_that_flood_are_cut_off(void **state)
+CASE(strangers_that_flood_are_cut_off)
 {
     struct job j;
     int *enough =
@@ -299,7 +299,7 @@ static void strangers_that_flood_are_cut_off(void **state)
 
 /* A stranger's turn costs one read, no longer than a hello, and no byte of a payload that its
  * header should not announce. */
-static void a_turn_reads_one_hello_at_most(void **state)
+CASE(a_turn_reads_one_hello_at_most)
 {
     static const uint8_t zeros[8192];
     uint8_t header[WIRE_HEADER_BYTES], hello[WIRE_HEADER_BYTES + WIRE_HELLO_BYTES];
@@ -337,7 +337,7 @@ static void a_turn_reads_one_hello_at_most(void **state)
 }
 
 /* Where the port's strangers may have kept a rank out, the sentence names them. */
-static void strangers_are_named_beside_a_missing_rank(void **state)
+CASE(strangers_are_named_beside_a_missing_rank)
 {
     static const char request[] = "GET / HTTP/1.1\r\n\r\n";
     struct visitor web = {request, sizeof request - 1, 1, NULL, 0, 0},
@@ -367,7 +367,7 @@ static int join_with_few_files(const struct bootstrap_config *c, char *text, siz
 }
 
 /* A crowd that takes every descriptor keeps the ranks waiting, not out. */
-static void strangers_do_not_take_the_last_descriptor(void **state)
+CASE(strangers_do_not_take_the_last_descriptor)
 {
     struct visitor silent = {"", 0, 40, NULL, 0, 0};
     struct job j;
@@ -383,7 +383,7 @@ static void strangers_do_not_take_the_last_descriptor(void **state)
 }
 
 /* An address is listened at, and no other; a name is no address. */
-static void the_port_is_where_the_ranks_were_told(void **state)
+CASE(the_port_is_where_the_ranks_were_told)
 {
     static const struct {
         const char *host;
@@ -414,7 +414,7 @@ static void the_port_is_where_the_ranks_were_told(void **state)
 
 /* It knows the token, so what it does is the job's. Rank 3 never comes: the others are still
  * joining. */
-static void garbage_after_the_token_ends_the_job(void **state)
+CASE(garbage_after_the_token_ends_the_job)
 {
     uint8_t bytes[40];
     struct visitor v = {bytes, sizeof bytes, 1, "a token of this test", 4, 0};
@@ -434,7 +434,7 @@ static void garbage_after_the_token_ends_the_job(void **state)
               "rank 1 at 127.0.0.1 sent bytes that are not mkernel's while the ranks were joining");
 }
 
-static void another_version_is_told_so(void **state)
+CASE(another_version_is_told_so)
 {
     struct visitor v = {"", 0, 1, "a token of this test", 2, 99};
     struct job j;
@@ -448,7 +448,7 @@ static void another_version_is_told_so(void **state)
 }
 
 /* The first job goes on; every rank of the second ends. */
-static void two_jobs_at_one_port(void **state)
+CASE(two_jobs_at_one_port)
 {
     struct job j;
     job_init(&j, 3, LONG);
@@ -491,7 +491,7 @@ static int pretend(const struct bootstrap_config *c, char *text, size_t size, vo
     return (int)closed;
 }
 
-static void a_stranger_at_rank_0s_port_is_not_followed(void **state)
+CASE(a_stranger_at_rank_0s_port_is_not_followed)
 {
     for (uint32_t again = 0; again < 2; again++) {
         struct job j;
@@ -523,14 +523,14 @@ static void kill_while_joining(uint32_t victim, int result, const char *says)
         }
 }
 
-static void a_rank_killed_while_joining_ends_the_job(void **state)
+CASE(a_rank_killed_while_joining_ends_the_job)
 {
     kill_while_joining(2, -ECONNRESET, "rank 2 at 127.0.0.1 was lost while the ranks were joining");
     kill_while_joining(0, -ECONNRESET,
                        "rank 0 at 127.0.0.1 closed the connection before all ranks had joined");
 }
 
-static void no_listener_at_the_port(void **state)
+CASE(no_listener_at_the_port)
 {
     struct job j;
     job_init(&j, 2, TIMEOUT);
@@ -552,7 +552,7 @@ static int serve_nonsense(const struct bootstrap_config *c, char *text, size_t s
     return 0;
 }
 
-static void another_service_at_the_port(void **state)
+CASE(another_service_at_the_port)
 {
     struct job j;
     job_init(&j, 2, LONG);
@@ -575,7 +575,7 @@ static int join_late(const struct bootstrap_config *c, char *text, size_t size, 
     return result;
 }
 
-static void a_second_copy_after_the_start_is_refused(void **state)
+CASE(a_second_copy_after_the_start_is_refused)
 {
     struct job j;
     job_init(&j, 2, LONG);
@@ -591,7 +591,7 @@ static void a_second_copy_after_the_start_is_refused(void **state)
 
 /* The name server may start later than the ranks; where it never does, that is said within the
  * timeout. */
-static void a_name_may_be_known_later(void **state)
+CASE(a_name_may_be_known_later)
 {
     struct job j;
     unanswered = 3;
@@ -611,30 +611,4 @@ static void a_name_may_be_known_later(void **state)
     assert_int_equal(j.reports[1].result, -EHOSTUNREACH);
     assert_non_null(strstr(j.reports[1].text, "rank 1 cannot find rank 0's host '127.0.0.1'"));
     assert_true(job_ended_within(&j, 1, LATEST));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_rank_is_named),
-        cmocka_unit_test(a_wrong_token_is_refused_and_the_rank_missing),
-        cmocka_unit_test(a_rank_that_joins_twice_ends_the_job),
-        cmocka_unit_test(ranks_that_disagree_about_the_world_end_the_job),
-        cmocka_unit_test(strangers_do_not_stop_the_job),
-        cmocka_unit_test(strangers_that_flood_are_cut_off),
-        cmocka_unit_test(a_turn_reads_one_hello_at_most),
-        cmocka_unit_test(strangers_are_named_beside_a_missing_rank),
-        cmocka_unit_test(strangers_do_not_take_the_last_descriptor),
-        cmocka_unit_test(the_port_is_where_the_ranks_were_told),
-        cmocka_unit_test(garbage_after_the_token_ends_the_job),
-        cmocka_unit_test(another_version_is_told_so),
-        cmocka_unit_test(two_jobs_at_one_port),
-        cmocka_unit_test(a_stranger_at_rank_0s_port_is_not_followed),
-        cmocka_unit_test(a_rank_killed_while_joining_ends_the_job),
-        cmocka_unit_test(a_name_may_be_known_later),
-        cmocka_unit_test(no_listener_at_the_port),
-        cmocka_unit_test(another_service_at_the_port),
-        cmocka_unit_test(a_second_copy_after_the_start_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -206,30 +206,30 @@ static void all_end(struct act act, uint32_t except, double latest, const char *
     }
 }
 
-static void a_rank_killed_in_an_allgather(void **state)
+CASE(a_rank_killed_in_an_allgather)
 {
     all_end((struct act){2, DIE_IN_ALLGATHER}, 2, SOON,
             "rank 2 is lost: its connection from 127.0.0.1 closed");
 }
 
-static void a_rank_killed_between_calls(void **state)
+CASE(a_rank_killed_between_calls)
 {
     all_end((struct act){3, DIE_IDLE}, 3, SOON, "rank 3 is lost: its connection");
 }
 
-static void rank_0_killed(void **state)
+CASE(rank_0_killed)
 {
     all_end((struct act){0, DIE_IDLE}, 0, SOON, "rank 0 is lost: its connection");
     all_end((struct act){0, DIE_IN_ALLGATHER}, 0, SOON, "rank 0 is lost: its connection");
 }
 
-static void a_rank_that_hangs(void **state)
+CASE(a_rank_that_hangs)
 {
     all_end((struct act){1, HANG}, 1, HANG_TIMEOUT + 2,
             "waited 3.0 s for rank 1 to take part in an all-gather");
 }
 
-static void a_reported_failure_reaches_everybody(void **state)
+CASE(a_reported_failure_reaches_everybody)
 {
     const char *says = "ag_gemm: rank 2 CTA 1 (compute) waited 1.5 s for chunk 4 of rank 1's A in "
                        "epoch 3 (flag 9 saw 2, "
@@ -240,7 +240,7 @@ static void a_reported_failure_reaches_everybody(void **state)
     all_end((struct act){0, FAIL}, 9, SOON, says);
 }
 
-static void a_chain_of_waits_is_followed_to_its_end(void **state)
+CASE(a_chain_of_waits_is_followed_to_its_end)
 {
     all_end((struct act){0, CHAIN}, 9, SOON,
             "ag_gemm: rank 3 CTA 1 (compute) could not reach rank 1 with chunk 4");
@@ -268,7 +268,7 @@ static int miss_a_barrier(const struct bootstrap_config *c, char *text, size_t s
     return -EIO;
 }
 
-static void of_those_missing_in_a_barrier_the_silent_one_is_named(void **state)
+CASE(of_those_missing_in_a_barrier_the_silent_one_is_named)
 {
     struct job j;
     job_init(&j, 4, HANG_TIMEOUT);
@@ -279,7 +279,7 @@ static void of_those_missing_in_a_barrier_the_silent_one_is_named(void **state)
                             "rank 0 waited 3.0 s for rank 3 to take part in a barrier");
 }
 
-static void a_lost_rank_is_told_with_what_others_waited_for(void **state)
+CASE(a_lost_rank_is_told_with_what_others_waited_for)
 {
     for (uint32_t waiter = 0; waiter <= 2; waiter += 2) {
         char says[160];
@@ -292,14 +292,14 @@ static void a_lost_rank_is_told_with_what_others_waited_for(void **state)
     }
 }
 
-static void ranks_that_call_different_things(void **state)
+CASE(ranks_that_call_different_things)
 {
     all_end((struct act){3, BARRIER_INSTEAD}, 9, SOON,
             "rank 3 called a barrier (number 1) where rank 0 called an all-gather (number 1)");
     all_end((struct act){3, OTHER_SIZE}, 9, SOON, "rank 3 gave 8 bytes to an all-gather of 16");
 }
 
-static void a_rank_that_sends_garbage(void **state)
+CASE(a_rank_that_sends_garbage)
 {
     all_end((struct act){1, GARBAGE}, 9, SOON,
             "a frame of unknown kind on the bootstrap's connection with rank 1");
@@ -307,7 +307,7 @@ static void a_rank_that_sends_garbage(void **state)
             "a second message before the first was answered");
 }
 
-static void a_rank_that_leaves_early(void **state)
+CASE(a_rank_that_leaves_early)
 {
     all_end((struct act){2, LEAVE}, 2, SOON,
             "rank 2 is lost: it left the job when others called an all-gather");
@@ -350,7 +350,7 @@ static int fall_silent(const struct bootstrap_config *c, char *text, size_t size
     return f.kind == MK_FAIL_PEER_LOST ? -ECONNRESET : 0;
 }
 
-static void a_silent_host_is_found(void **state)
+CASE(a_silent_host_is_found)
 {
     fflush(NULL);
     pid_t pid = fork();
@@ -378,23 +378,4 @@ static void a_silent_host_is_found(void **state)
         skip();
     }
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_killed_in_an_allgather),
-        cmocka_unit_test(a_rank_killed_between_calls),
-        cmocka_unit_test(rank_0_killed),
-        cmocka_unit_test(a_rank_that_hangs),
-        cmocka_unit_test(a_reported_failure_reaches_everybody),
-        cmocka_unit_test(a_chain_of_waits_is_followed_to_its_end),
-        cmocka_unit_test(of_those_missing_in_a_barrier_the_silent_one_is_named),
-        cmocka_unit_test(a_lost_rank_is_told_with_what_others_waited_for),
-        cmocka_unit_test(ranks_that_call_different_things),
-        cmocka_unit_test(a_rank_that_sends_garbage),
-        cmocka_unit_test(a_rank_that_leaves_early),
-        cmocka_unit_test(a_silent_host_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

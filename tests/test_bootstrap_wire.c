@@ -6,7 +6,7 @@
 
 #include "tests/helpers/test.h"
 
-static void frames_survive_any_cut(void **state)
+CASE(frames_survive_any_cut)
 {
     unsigned seed = (unsigned)time(NULL);
     print_message("seed %u\n", seed);
@@ -37,7 +37,7 @@ static void frames_survive_any_cut(void **state)
 }
 
 /* A frame's end is not overrun: the next frame's bytes stay with the caller. */
-static void two_frames_in_one_piece(void **state)
+CASE(two_frames_in_one_piece)
 {
     uint8_t bytes[2 * WIRE_HEADER_BYTES + 8];
     struct wire_parser p = {0};
@@ -68,7 +68,7 @@ static int refused(const uint8_t header[WIRE_HEADER_BYTES])
     return result == -EPROTO;
 }
 
-static void impossible_headers_are_refused(void **state)
+CASE(impossible_headers_are_refused)
 {
     uint8_t h[WIRE_HEADER_BYTES];
     wire_put_header(h, WIRE_PART, 0, 0, 100);
@@ -95,7 +95,7 @@ static void impossible_headers_are_refused(void **state)
     assert_false(refused(h));
 }
 
-static void failures_survive_the_wire(void **state)
+CASE(failures_survive_the_wire)
 {
     struct mk_failure f, got;
     int final;
@@ -130,7 +130,7 @@ static void failures_survive_the_wire(void **state)
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), -EPROTO);
 }
 
-static void refusals_survive_the_wire(void **state)
+CASE(refusals_survive_the_wire)
 {
     uint8_t bytes[4 + WIRE_REFUSE_TEXT];
     char text[WIRE_REFUSE_TEXT], long_text[2000];
@@ -150,7 +150,7 @@ static void refusals_survive_the_wire(void **state)
 }
 
 /* The codes of RFC 4231, cases 1 and 2, and of two and three blocks (by Python). */
-static void codes_are_those_of_the_standard(void **state)
+CASE(codes_are_those_of_the_standard)
 {
     static const struct {
         char key[HMAC_KEY_BYTES];
@@ -181,7 +181,7 @@ static void codes_are_those_of_the_standard(void **state)
 }
 
 /* A proof is for one sender, one token, one challenge and one hello: any bit of them changes it. */
-static void proofs_differ_by_any_bit(void **state)
+CASE(proofs_differ_by_any_bit)
 {
     struct {
         char token[WIRE_TOKEN_BYTES];
@@ -204,18 +204,4 @@ static void proofs_differ_by_any_bit(void **state)
                 !memcmp(right.hello.nonce, other.hello.nonce, sizeof right.hello.nonce) &&
                 right.hello.rank == other.hello.rank && right.hello.world == other.hello.world);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_survive_any_cut),
-        cmocka_unit_test(two_frames_in_one_piece),
-        cmocka_unit_test(impossible_headers_are_refused),
-        cmocka_unit_test(failures_survive_the_wire),
-        cmocka_unit_test(refusals_survive_the_wire),
-        cmocka_unit_test(codes_are_those_of_the_standard),
-        cmocka_unit_test(proofs_differ_by_any_bit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

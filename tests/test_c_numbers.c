@@ -41,7 +41,7 @@ static void open_comm(const char *tuning)
         fail_msg("%s", mk_error(comm));
 }
 
-static void a_comma_changes_nothing(void **state)
+CASE(a_comma_changes_nothing)
 {
     char path[64], text[16];
     struct mk_plan *plan;
@@ -73,7 +73,7 @@ static void a_comma_changes_nothing(void **state)
 }
 
 /* A program's own call of the NIC, as of any other. */
-static void the_software_nic_reads_points(void **state)
+CASE(the_software_nic_reads_points)
 {
     char path[4096];
     int count = 0;
@@ -96,7 +96,7 @@ static void the_software_nic_reads_points(void **state)
 
 /* What is printed and written is the same in both locales, where it is not measured; what is
  * measured is read again. */
-static void subcommands_read_and_print_points(void **state)
+CASE(subcommands_read_and_print_points)
 {
     static const char script[] =
         "cd %s && for l in C de_DE.UTF-8; do export LC_ALL=$l; mkdir in.$l && cd in.$l || exit 9; "
@@ -128,12 +128,4 @@ static void subcommands_read_and_print_points(void **state)
         fail_msg("%d: %s%s", r.status, r.out_text, r.err_text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_comma_changes_nothing),
-        cmocka_unit_test(the_software_nic_reads_points),
-        cmocka_unit_test(subcommands_read_and_print_points),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -129,7 +129,7 @@ static int fill(void **state)
     return 0;
 }
 
-static void test_right(void **state)
+CASE(test_right)
 {
     mistake = NONE;
     for (transposed = 0; transposed < 2; transposed++)
@@ -143,7 +143,7 @@ static void test_right(void **state)
     transposed = 0;
 }
 
-static void test_mistakes(void **state)
+CASE(test_mistakes)
 {
     for (mistake = NONE + 1; mistake < MISTAKES; mistake++)
         for (int deterministic = 0; deterministic < 2; deterministic++) {
@@ -154,7 +154,7 @@ static void test_mistakes(void **state)
         }
 }
 
-static void test_one_element(void **state)
+CASE(test_one_element)
 {
     static const struct {
         uint32_t at;
@@ -172,12 +172,4 @@ static void test_one_element(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_one_element),
-    };
-    return cmocka_run_group_tests(tests, fill, NULL);
-}
+FIXTURE(fill, NULL)

@@ -42,7 +42,7 @@ static struct check_result check(const uint16_t *right, int transposed)
     return r;
 }
 
-static void test_right(void **state)
+CASE(test_right)
 {
     struct check_result r = check(b, 0);
     assert_int_equal(r.elements, M * N);
@@ -55,7 +55,7 @@ static void test_right(void **state)
 }
 
 /* One element: 3 bf16 steps off, a NaN, a product that lacks a term. */
-static void test_one_wrong(void **state)
+CASE(test_one_wrong)
 {
     int at = (M - 1) * N + N - 1;
     while (fabsf(mk_bf16_to_float(c[at])) < 4)
@@ -77,7 +77,7 @@ static void test_one_wrong(void **state)
 }
 
 /* The element bound alone would let a small error everywhere pass; the norm does not. */
-static void test_norm(void **state)
+CASE(test_norm)
 {
     for (int i = 0; i < M * N; i++)
         c[i] = mk_bf16_from_float(mk_bf16_to_float(c[i]) * 1.0035f);
@@ -89,7 +89,7 @@ static void test_norm(void **state)
 
 /* Rounding alone may take a few elements over what it makes on average; it never takes them over
  * its worst case. */
-static void test_few_elements(void **state)
+CASE(test_few_elements)
 {
     for (uint64_t seed = 1; seed < 300; seed++) {
         uint16_t x[4 * 8], y[8 * 8], z[4 * 8];
@@ -109,7 +109,7 @@ static void test_few_elements(void **state)
     }
 }
 
-static void test_poison_is_wrong(void **state)
+CASE(test_poison_is_wrong)
 {
     inputs_poison(c, M * N);
     struct check_result r = check(b, 0);
@@ -124,7 +124,7 @@ static int count_meetings(void *context)
 }
 
 /* Every rank meets equally often, and a meeting that fails ends the check. */
-static void test_pace(void **state)
+CASE(test_pace)
 {
     struct check_gemm g = {.m = M, .n = N, .k = K, .a = a, .b = b, .c = c};
     struct check_result r = {0};
@@ -138,7 +138,7 @@ static void test_pace(void **state)
     assert_int_equal(meetings, 3);
 }
 
-static void test_join(void **state)
+CASE(test_join)
 {
     struct check_result none = {0}, sum = {0}, one = check(b, 0);
     assert_false(check_right(&none));
@@ -150,7 +150,7 @@ static void test_join(void **state)
 
 /* Any part of a tensor equals the same part of the whole; another seed, tensor or epoch is another
  * tensor. */
-static void test_inputs(void **state)
+CASE(test_inputs)
 {
     uint16_t whole[1000], part[1000];
     uint64_t key = mk_key(3, 5, 9);
@@ -180,7 +180,7 @@ static void test_inputs(void **state)
     assert_true(fabs(square / (M * K) - 1.0 / 3) < 0.01);
 }
 
-static void test_rounding(void **state)
+CASE(test_rounding)
 {
     assert_int_equal(mk_bf16_from_float(1.0f), 0x3f80);
     assert_int_equal(mk_bf16_from_float(1.0f + 0x1p-8f), 0x3f80);     /* a tie goes to even */
@@ -189,18 +189,4 @@ static void test_rounding(void **state)
     assert_int_equal(mk_bf16_from_float(-2.0f), 0xc000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right),
-        cmocka_unit_test(test_one_wrong),
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_few_elements),
-        cmocka_unit_test(test_poison_is_wrong),
-        cmocka_unit_test(test_join),
-        cmocka_unit_test(test_pace),
-        cmocka_unit_test(test_inputs),
-        cmocka_unit_test(test_rounding),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+FIXTURE(setup, NULL)

@@ -74,7 +74,7 @@ static void expect_damaged(const char *line)
         fail_msg("mkernel %s: status %d, \"%s\"", line, r.status, r.err_text);
 }
 
-static void test_reports(void **state)
+CASE(test_reports)
 {
     damage("launch_rank");
     expect_damaged(at("trace summary %s/bad.db"));
@@ -94,7 +94,7 @@ static void test_reports(void **state)
     assert_false(exists("bad.png"));
 }
 
-static void test_whole(void **state)
+CASE(test_whole)
 {
     static const char *const lines[] = {
         "trace summary %s/whole.db", "trace diff %s/whole.db %s/whole.db",
@@ -108,7 +108,7 @@ static void test_whole(void **state)
 }
 
 /* The file that it reads, under another name, is not written over. */
-static void test_onto_itself(void **state)
+CASE(test_onto_itself)
 {
     char other[160], self[256];
     snprintf(other, sizeof other, "%s/link.db", folder);
@@ -129,12 +129,4 @@ static int set_up(void **state)
     return r.status;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_reports),
-        cmocka_unit_test(test_onto_itself),
-    };
-    return cmocka_run_group_tests(tests, set_up, folder_remove);
-}
+FIXTURE(set_up, folder_remove)

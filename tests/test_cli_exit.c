@@ -18,7 +18,7 @@ static void expect(const char *line, int status, const char *says)
                  r.out_text);
 }
 
-static void test_commands(void **state)
+CASE(test_commands)
 {
     expect("", 2, "a command is missing");
     expect("rnu ag_gemm", 2, "did you mean run?");
@@ -37,7 +37,7 @@ static void test_commands(void **state)
     expect("bench ag_gem", 2, "did you mean ag_gemm?");
 }
 
-static void test_ops(void **state)
+CASE(test_ops)
 {
     expect("run", 2, "op is missing");
     expect("run ag_gemmm", 2, "did you mean ag_gemm?");
@@ -47,7 +47,7 @@ static void test_ops(void **state)
     expect("run ''", 2, "no op");
 }
 
-static void test_values(void **state)
+CASE(test_values)
 {
     expect("run ag_gemm --iter 5", 2, "did you mean --iters?");
     expect("run ag_gemm --exec host --epilogue bias+foo", 2,
@@ -75,7 +75,7 @@ static void test_values(void **state)
            "--json /proc/x.json cannot be written");
 }
 
-static void test_shapes(void **state)
+CASE(test_shapes)
 {
     expect("run ag_gemm --exec host --shape 8,8", 2, "--shape 8,8");
     expect("run ag_gemm --exec host --shape 8x8x8", 2, "it takes M,N,K");
@@ -92,14 +92,14 @@ static void test_shapes(void **state)
 }
 
 /* Nothing has started: bad arguments cost milliseconds, leave no process and no shared memory. */
-static void test_nothing_started(void **state)
+CASE(test_nothing_started)
 {
     expect("run ag_gemm --exec host --nodes 4 --gpus 4 --shape 17,8,8", 2,
            "does not divide by 16 ranks");
     assert_true(r.seconds < BUSY);
 }
 
-static void test_info(void **state)
+CASE(test_info)
 {
     expect("info", 0, "SQLite 3.");
     assert_non_null(strstr(r.out_text, "cores"));
@@ -108,14 +108,4 @@ static void test_info(void **state)
     assert_non_null(strstr(r.out_text, "rails     local rank 0 on "));
     assert_non_null(strstr(r.out_text, "soft-RoCE module rdma_rxe"));
     assert_int_equal(r.err_used, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands), cmocka_unit_test(test_ops),
-        cmocka_unit_test(test_values),   cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_info),     cmocka_unit_test(test_nothing_started),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

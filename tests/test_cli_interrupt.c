@@ -59,7 +59,7 @@ static void end_while_storing(const char *line, int number)
         fail_msg("mkernel %s: a file is left after signal %d", line, number);
 }
 
-static void test_half_a_trace(void **state)
+CASE(test_half_a_trace)
 {
     end_while_storing(at("sim ag_gemm --launches 20 --trace %s/x.db"), SIGINT);
     end_while_storing(at("bench trace --file %s/x.db --events 1000000 --nodes 2 --gpus 2"),
@@ -68,7 +68,7 @@ static void test_half_a_trace(void **state)
 }
 
 /* Both ends run when it is interrupted, and what was there before is still whole. */
-static void test_half_a_bench(void **state)
+CASE(test_half_a_bench)
 {
     pid_t children[4];
     char path[96];
@@ -109,7 +109,7 @@ static void test_half_a_bench(void **state)
     assert_string_equal(text, "{}");
 }
 
-static void test_nobody_reads(void **state)
+CASE(test_nobody_reads)
 {
     char mkernel[1024], script[2048];
     command_path(mkernel, sizeof mkernel);
@@ -126,12 +126,4 @@ static void test_nobody_reads(void **state)
     assert_int_equal(files_with("run.db"), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_half_a_trace),
-        cmocka_unit_test(test_half_a_bench),
-        cmocka_unit_test(test_nobody_reads),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -45,7 +45,7 @@ static double number_of(const struct json *j, const char *key)
     return value->number;
 }
 
-static void test_run(void **state)
+CASE(test_run)
 {
     struct json *j = result_of("run gemm_rs --exec host --nic soft --nodes 2 --gpus 1 --shape "
                                "64,64,64 --iters 3 --deterministic "
@@ -89,7 +89,7 @@ static void test_run(void **state)
 }
 
 /* Twice the same figures: the clock is virtual. */
-static void test_sim(void **state)
+CASE(test_sim)
 {
     double ms[2];
     for (int i = 0; i < 2; i++) {
@@ -108,7 +108,7 @@ static void test_sim(void **state)
 }
 
 /* 8 MB to the peer by 264 warps, each of which gives 512 bytes in 4 us. */
-static void test_sim_keeps_the_pace(void **state)
+CASE(test_sim_keeps_the_pace)
 {
     struct json *j = result_of("sim ag_gemm --nodes 1 --gpus 2 --shape 4096,512,2048 --pace 4000");
     double ms = number_of(j, "ms_mean");
@@ -119,7 +119,7 @@ static void test_sim_keeps_the_pace(void **state)
 }
 
 /* A full disk: status 3, one sentence, and no half of a file. */
-static void test_disk_full(void **state)
+CASE(test_disk_full)
 {
     static const char *const lines[] = {"sim ag_gemm --shape 64,64,64",
                                         "bench ring --commands 1000 --rounds 1"};
@@ -153,7 +153,7 @@ static void expect_only_result(const char *line, const char *header)
 
 /* A result that goes to standard output is there alone: the table is on standard error, or, with
  * --quiet, nowhere. */
-static void test_standard_output(void **state)
+CASE(test_standard_output)
 {
 #define RUN " ag_gemm --exec host --shape 64,64,64 --iters 2 "
     static const struct {
@@ -189,7 +189,7 @@ static void test_standard_output(void **state)
 
 /* Standard output is a file: the result stands there, behind what was written before it, and
  * nothing takes its place. */
-static void test_standard_output_is_a_file(void **state)
+CASE(test_standard_output_is_a_file)
 {
     char mkernel[1024], command[2048], text[16384], path[96];
     struct stat there;
@@ -224,15 +224,4 @@ static void test_standard_output_is_a_file(void **state)
     assert_true(lstat(path, &there) == 0 && S_ISLNK(there.st_mode));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_sim),
-        cmocka_unit_test(test_sim_keeps_the_pace),
-        cmocka_unit_test(test_disk_full),
-        cmocka_unit_test(test_standard_output),
-        cmocka_unit_test(test_standard_output_is_a_file),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -48,7 +48,7 @@ static int count_of(const char *text, const char *part)
     return n;
 }
 
-static void two_ranks_are_the_two_ends_of_a_fabric(void **state)
+CASE(two_ranks_are_the_two_ends_of_a_fabric)
 {
     char line[256], text[4096];
     snprintf(line, sizeof line, FABRIC " --json %s/fabric.json", folder);
@@ -67,7 +67,7 @@ static void two_ranks_are_the_two_ends_of_a_fabric(void **state)
 }
 
 /* Each rank has its own NIC; the measurement is between the two. */
-static void ranks_have_their_nics(void **state)
+CASE(ranks_have_their_nics)
 {
     launch("bench fabric --nic soft0 --peer-nic soft1 --size 64 --iters 50 --timeout 60 --test bw",
            2, 0);
@@ -75,13 +75,13 @@ static void ranks_have_their_nics(void **state)
     expect_silent(1);
 }
 
-static void one_rank_is_both_ends(void **state)
+CASE(one_rank_is_both_ends)
 {
     launch(FABRIC, 1, 0);
     assert_int_equal(count_of(ranks[0].out_text, "MsgRate"), 1);
 }
 
-static void more_ranks_are_refused(void **state)
+CASE(more_ranks_are_refused)
 {
     launch(FABRIC, 3, 2);
     assert_non_null(
@@ -93,7 +93,7 @@ static void more_ranks_are_refused(void **state)
 }
 
 /* A rank whose other end never comes says so, in time. */
-static void an_end_that_is_alone_says_so(void **state)
+CASE(an_end_that_is_alone_says_so)
 {
     char port[64];
     snprintf(port, sizeof port, "MKERNEL_PORT=%d", free_port());
@@ -109,7 +109,7 @@ static void an_end_that_is_alone_says_so(void **state)
     }
 }
 
-static void what_is_one_process_runs_once(void **state)
+CASE(what_is_one_process_runs_once)
 {
     static const struct {
         const char *line, *name, *says;
@@ -137,15 +137,4 @@ static void what_is_one_process_runs_once(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks_are_the_two_ends_of_a_fabric),
-        cmocka_unit_test(ranks_have_their_nics),
-        cmocka_unit_test(one_rank_is_both_ends),
-        cmocka_unit_test(more_ranks_are_refused),
-        cmocka_unit_test(an_end_that_is_alone_says_so),
-        cmocka_unit_test(what_is_one_process_runs_once),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

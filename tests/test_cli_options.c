@@ -56,7 +56,7 @@ static int parse(const char *line)
     return options_parse(&table, argc, argv, &values, &found, error, sizeof error);
 }
 
-static void a_word_that_may_be_left_out(void **state)
+CASE(a_word_that_may_be_left_out)
 {
     assert_int_equal(parse("--dump cuda --check"), 0); /* what follows is no value */
     assert_true(options_given(&table, &found, "dump") && values.dump == 0 && values.check);
@@ -72,7 +72,7 @@ static void a_word_that_may_be_left_out(void **state)
     assert_int_equal(parse("--exec"), -EINVAL); /* others need theirs */
 }
 
-static void fewer_numbers_where_that_is_allowed(void **state)
+CASE(fewer_numbers_where_that_is_allowed)
 {
     assert_int_equal(parse("--some 4,5"), 0);
     assert_int_equal(values.some[1], 5);
@@ -86,7 +86,7 @@ static void fewer_numbers_where_that_is_allowed(void **state)
 }
 
 /* A word that stands for the least number, which is not written as one. */
-static void test_word_of_a_number(void **state)
+CASE(test_word_of_a_number)
 {
     assert_int_equal(parse("--pace none"), 0);
     assert_int_equal(values.pace, 1);
@@ -96,7 +96,7 @@ static void test_word_of_a_number(void **state)
     assert_string_equal(error, "--pace 1: out of range, it takes 2 to 9, or none");
 }
 
-static void test_values(void **state)
+CASE(test_values)
 {
     assert_int_equal(
         parse("op --check --exec cuda --shape 390,200,328 --iters=50 --timeout 0.25 --bytes 256KB "
@@ -124,7 +124,7 @@ static void test_values(void **state)
     assert_true(found.help);
 }
 
-static void test_units(void **state)
+CASE(test_units)
 {
     uint64_t v;
     const struct {
@@ -167,7 +167,7 @@ static void test_units(void **state)
     assert_int_equal(v, 64);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     const struct {
         const char *line, *says;
@@ -227,7 +227,7 @@ static void test_refusals(void **state)
     }
 }
 
-static void test_contexts(void **state)
+CASE(test_contexts)
 {
     assert_int_equal(parse("--timeout 1 --check"), 0);
     assert_null(options_check(&table, &found, 1, "ag_gemm", error, sizeof error));
@@ -236,7 +236,7 @@ static void test_contexts(void **state)
 }
 
 /* What was given is a bit of 64: one option more ends the program, whatever its line says. */
-static void test_a_table_has_64_options(void **state)
+CASE(test_a_table_has_64_options)
 {
     static struct option_spec many[OPTIONS_MOST + 1];
     struct option_table full = {.specs = many, .count = OPTIONS_MOST};
@@ -259,7 +259,7 @@ static void test_a_table_has_64_options(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-static void test_help_names_everything(void **state)
+CASE(test_help_names_everything)
 {
     char *text;
     size_t size;
@@ -277,7 +277,7 @@ static void test_help_names_everything(void **state)
     free(text);
 }
 
-static void test_nearest(void **state)
+CASE(test_nearest)
 {
     const char *const words[] = {"run", "bench", "sim", "tune", "trace", "tui", "info"};
     assert_string_equal(nearest_word("rnu", words, 7), "run");
@@ -289,21 +289,4 @@ static void test_nearest(void **state)
     memset(longest, 'a', sizeof longest - 1);
     longest[199] = 0;
     assert_null(nearest_word(longest, words, 7));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_word_of_a_number),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(a_word_that_may_be_left_out),
-        cmocka_unit_test(fewer_numbers_where_that_is_allowed),
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_a_table_has_64_options),
-        cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_help_names_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

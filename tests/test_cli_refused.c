@@ -37,7 +37,7 @@ static void in_shell(const char *line)
     command_finish(&r, 60);
 }
 
-static void test_ignored(void **state)
+CASE(test_ignored)
 {
     refuses("run ag_gemm --exec host --pace 5", "--pace is for --exec cuda");
     refuses("bench ag_gemm --exec host --vs torch", "--vs torch is for --exec cuda");
@@ -63,7 +63,7 @@ static void test_ignored(void **state)
 }
 
 /* Before anything starts, and before anybody looks for a GPU. */
-static void test_no_kernel(void **state)
+CASE(test_no_kernel)
 {
     for (int op = 0; op < MK_OPS; op++) {
         char line[80];
@@ -80,7 +80,7 @@ static void test_no_kernel(void **state)
     }
 }
 
-static void test_memory(void **state)
+CASE(test_memory)
 {
     refuses("run ag_gemm --exec host --shape 262144,8388608,65536", "a smaller problem fits");
     refuses("run gemm_ar --exec host --shape 8388608,8388608,8", "needs");
@@ -101,7 +101,7 @@ static void test_memory(void **state)
         fclose(f);
 }
 
-static void test_sim(void **state)
+CASE(test_sim)
 {
     refuses("sim", "which op is missing");
     refuses("sim gemm_ar --slices 2", "gemm_ar does not take --slices");
@@ -164,7 +164,7 @@ static void test_sim(void **state)
     refuses("sim ag_gemm --explore --shape 9,8,8", "the next that does is 12");
 }
 
-static void test_network(void **state)
+CASE(test_network)
 {
     /* one node: not used, and wrong all the same */
     refuses("run ag_gemm --exec host --verbs bogus=1", "no 'bogus'");
@@ -185,7 +185,7 @@ static void test_network(void **state)
     refuses("bench fabric --nic soft --efa window=8", "--efa is of --fabric efa");
 }
 
-static void test_softnic_options(void **state)
+CASE(test_softnic_options)
 {
     static const char *const lines[] = {"run ag_gemm --exec host --nodes 2 --nic soft",
                                         "bench fabric --nic soft0"};
@@ -214,7 +214,7 @@ static const char *at(const char *format)
     return line;
 }
 
-static void test_files(void **state)
+CASE(test_files)
 {
     struct stat there;
     char fifo[80];
@@ -235,7 +235,7 @@ static void test_files(void **state)
     refuses("trace generate x", "there is no report generate");
 }
 
-static void test_trace(void **state)
+CASE(test_trace)
 {
     in_shell(at("sim ag_gemm --shape 512,512,512 --nodes 1 --trace %s/t.db"));
     judge("sim", 0, "");
@@ -264,7 +264,7 @@ static void test_trace(void **state)
 }
 
 /* A full disk behind standard output. */
-static void test_output_lost(void **state)
+CASE(test_output_lost)
 {
     static const char *const lines[] = {"--help",
                                         "run --help",
@@ -285,7 +285,7 @@ static void test_output_lost(void **state)
 }
 
 /* Without standard descriptors no socket of the job becomes one. */
-static void test_descriptors_closed(void **state)
+CASE(test_descriptors_closed)
 {
     in_shell("run ag_gemm --exec host --nodes 2 --nic soft --iters 1 --check 2>&- <&-");
     judge("stderr closed", 0, "verdict   right");
@@ -294,7 +294,7 @@ static void test_descriptors_closed(void **state)
 }
 
 /* Where OpenBLAS's threads find no room the command ends all the same, with what is missing. */
-static void test_limited_memory(void **state)
+CASE(test_limited_memory)
 {
     /* the address space has to hold the program, of which kernels are the most */
     static const char *const limits[] = {"-d 10000", "-d 50000",
@@ -316,7 +316,7 @@ static void test_limited_memory(void **state)
 
 /* Code of others is not run: softnic is taken from where the program lies, and there only where
  * nobody else can have put it. */
-static void test_place_of_softnic(void **state)
+CASE(test_place_of_softnic)
 {
     static const struct {
         const char *change, *says;
@@ -347,7 +347,7 @@ static void test_place_of_softnic(void **state)
 
 /* Of one operator, the help has what its description has: its sentence, and the options that it
  * takes. */
-static void test_help_of_an_operator(void **state)
+CASE(test_help_of_an_operator)
 {
     static const char *const commands[] = {"run", "bench", "sim", "tune"};
     struct command_run of_one, of_all;
@@ -368,22 +368,4 @@ static void test_help_of_an_operator(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help_of_an_operator),
-        cmocka_unit_test(test_ignored),
-        cmocka_unit_test(test_no_kernel),
-        cmocka_unit_test(test_network),
-        cmocka_unit_test(test_softnic_options),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_sim),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_output_lost),
-        cmocka_unit_test(test_descriptors_closed),
-        cmocka_unit_test(test_place_of_softnic),
-        cmocka_unit_test(test_limited_memory),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -28,7 +28,7 @@ static int launch_twice(struct mk_comm *comm, uint32_t rank, char *text, size_t 
     return result;
 }
 
-static void parts_open_in_order_and_close_in_reverse(void **state)
+CASE(parts_open_in_order_and_close_in_reverse)
 {
     all(3, (struct setup){launch_twice, 1, NULL, "opllwc"}, 0, "");
     all(4, (struct setup){launch_twice, 2, NULL, "oOpllwCc"}, 0, "");
@@ -53,12 +53,12 @@ static void no_end(uint32_t rank, struct mk_config *config)
 }
 
 /* A caller that asks for no end gets a very long time, and not none. */
-static void the_longest_timeout_is_long(void **state)
+CASE(the_longest_timeout_is_long)
 {
     all(3, (struct setup){launch_twice, 1, no_end, "opllwc"}, 0, "");
 }
 
-static void closing_waits_for_the_last_rank(void **state)
+CASE(closing_waits_for_the_last_rank)
 {
     struct job j;
     job_init(&j, 3, 20);
@@ -97,7 +97,7 @@ static int use_heap(struct mk_comm *comm, uint32_t rank, char *text, size_t size
     return 0;
 }
 
-static void the_heap_is_handed_out_once(void **state)
+CASE(the_heap_is_handed_out_once)
 {
     all(3, (struct setup){use_heap, 1, NULL, NULL}, 0, "");
 }
@@ -154,7 +154,7 @@ static int many_plans(struct mk_comm *comm, uint32_t rank, char *text, size_t si
     return made < 300 ? -1 : result;
 }
 
-static void a_plan_that_does_not_fit_says_what_it_needs(void **state)
+CASE(a_plan_that_does_not_fit_says_what_it_needs)
 {
     all(3, (struct setup){too_large, 1, NULL, NULL}, 0, "");
     all(3, (struct setup){too_many_flags, 1, few_flags, NULL}, -E2BIG, "ag_gemm needs");
@@ -268,7 +268,7 @@ static int destroy_alone(struct mk_comm *comm, uint32_t rank, char *text, size_t
     return result;
 }
 
-static void a_plan_that_goes_leaves_its_room(void **state)
+CASE(a_plan_that_goes_leaves_its_room)
 {
     all(3, (struct setup){come_and_go, 1, NULL, NULL}, 0, "");
     all(3, (struct setup){destroy_waits, 1, NULL, "oplwuc"}, 0, "");
@@ -342,7 +342,7 @@ static int only_one_refuses(struct mk_comm *comm, uint32_t rank, char *text, siz
     return comm_make_plan(&p, comm, &q) ? -1 : result; /* what it had taken, it gave back */
 }
 
-static void ranks_that_disagree_are_named(void **state)
+CASE(ranks_that_disagree_are_named)
 {
     all(3, (struct setup){refused_shape, 1, NULL, NULL}, -EINVAL,
         "M = 97 does not divide by 3 ranks; the next that does is 99");
@@ -374,7 +374,7 @@ static void other_plans(uint32_t rank, struct mk_config *config)
     config->heap_bytes += rank == 2 ? 8192 : 0; /* its consequences are not told in its place */
 }
 
-static void ranks_started_differently_are_named(void **state)
+CASE(ranks_started_differently_are_named)
 {
     int fd = mkstemp(plans);
     assert_true(fd >= 0);
@@ -470,12 +470,12 @@ static int posted_puts(struct mk_comm *comm, uint32_t rank, char *text, size_t s
     return result;
 }
 
-static void a_plan_goes_when_its_puts_have_completed(void **state)
+CASE(a_plan_goes_when_its_puts_have_completed)
 {
     all(2, (struct setup){posted_puts, 1, NULL, NULL}, -EIO, "puts of a plan do not end");
 }
 
-static void arguments_are_checked(void **state)
+CASE(arguments_are_checked)
 {
     all(2, (struct setup){bad_arguments, 1, NULL, NULL}, 0, "");
     struct mk_config bad[] = {
@@ -507,7 +507,7 @@ static void arguments_are_checked(void **state)
     assert_string_equal(mk_error(NULL), "out of memory");
 }
 
-static void one_stream_is_waited_for_alone(void **state)
+CASE(one_stream_is_waited_for_alone)
 {
     struct mk_config one = {.nodes = 1, .gpus = 1, .token = "t", .listen_fd = -1};
     struct mk_comm *comm;
@@ -523,22 +523,4 @@ static void one_stream_is_waited_for_alone(void **state)
     assert_non_null(strstr(mk_error(comm), "an illegal address"));
     mk_comm_close(comm);
     memset(&fake, 0, sizeof fake);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_open_in_order_and_close_in_reverse),
-        cmocka_unit_test(the_longest_timeout_is_long),
-        cmocka_unit_test(one_stream_is_waited_for_alone),
-        cmocka_unit_test(closing_waits_for_the_last_rank),
-        cmocka_unit_test(the_heap_is_handed_out_once),
-        cmocka_unit_test(a_plan_that_does_not_fit_says_what_it_needs),
-        cmocka_unit_test(a_plan_that_goes_leaves_its_room),
-        cmocka_unit_test(ranks_that_disagree_are_named),
-        cmocka_unit_test(ranks_started_differently_are_named),
-        cmocka_unit_test(arguments_are_checked),
-        cmocka_unit_test(a_plan_goes_when_its_puts_have_completed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

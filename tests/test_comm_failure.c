@@ -14,7 +14,7 @@ static void no_nic(uint32_t rank, struct mk_config *config)
 }
 
 /* The rank itself returns its own error; the others learn its words. */
-static void a_part_that_cannot_open_ends_every_rank(void **state)
+CASE(a_part_that_cannot_open_ends_every_rank)
 {
     struct setup gpu = {NULL, 1, no_gpu, "oc"}, nic = {NULL, 2, no_nic, "oOCc"};
     for (int net = 0; net < 2; net++) {
@@ -102,7 +102,7 @@ static int device_fails(struct mk_comm *comm, uint32_t rank, char *text, size_t 
     return result;
 }
 
-static void a_failure_has_one_sentence_on_every_rank(void **state)
+CASE(a_failure_has_one_sentence_on_every_rank)
 {
     all(4, (struct setup){fail_in_launch, 1, NULL, "oplwc"}, -EIO,
         "ag_gemm: rank 2 CTA 3 (intra_comm) waited 5.0 s for chunk 0 of rank 1's A in epoch 2 "
@@ -113,13 +113,4 @@ static void a_failure_has_one_sentence_on_every_rank(void **state)
         "the GPU has no room for the plan");
     all(3, (struct setup){device_fails, 1, NULL, NULL}, -EIO,
         "rank 1 could not go on: an illegal address");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_part_that_cannot_open_ends_every_rank),
-        cmocka_unit_test(a_failure_has_one_sentence_on_every_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

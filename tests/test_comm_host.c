@@ -128,7 +128,7 @@ static int run_launches(const struct bootstrap_config *c, char *text, size_t siz
     return result;
 }
 
-static void every_launch_is_right(void **state)
+CASE(every_launch_is_right)
 {
     for (uint32_t world = 1; world <= 4; world += world) {
         struct job j;
@@ -169,7 +169,7 @@ static int lose_rank_2(const struct bootstrap_config *c, char *text, size_t size
     return result;
 }
 
-static void a_killed_rank_is_named_with_the_chunk(void **state)
+CASE(a_killed_rank_is_named_with_the_chunk)
 {
     struct job j;
     job_init(&j, 4, 20);
@@ -186,13 +186,4 @@ static void a_killed_rank_is_named_with_the_chunk(void **state)
         assert_string_equal(j.reports[r].text, j.reports[0].text);
         assert_true(job_ended_within(&j, r, 2.5));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_launch_is_right),
-        cmocka_unit_test(a_killed_rank_is_named_with_the_chunk),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

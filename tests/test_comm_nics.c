@@ -119,7 +119,7 @@ static void run_job(void)
     }
 }
 
-static void test_gpus(void **state)
+CASE(test_gpus)
 {
     uint32_t devices;
     with_gpus = 1;
@@ -136,7 +136,7 @@ static void test_gpus(void **state)
 
 /* Without GPUs: the node that has all CPUs of the process. One has none of them, so all ranks are
  * bound to the other. */
-static void test_numa(void **state)
+CASE(test_numa)
 {
     uint32_t devices;
     char line[128], path[128];
@@ -164,13 +164,4 @@ static void test_numa(void **state)
         }
         tree_close(&tree);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpus),
-        cmocka_unit_test(test_numa),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * second, of every operator, on the host and on emulated GPUs, on one node and between two; ranks
  * that are late, or ahead, get none. */
 /* WAITS */
+#define OWN_MAIN
 #include "tests/helpers/test.h"
 #include "core/base/clock.h"
 #include "core/comm/comm.h"
@@ -242,7 +243,7 @@ static void end_well(const char *scene, enum mk_exec exec, uint32_t op, uint32_t
     }
 }
 
-static void every_operator_on_the_host(void **state)
+CASE(every_operator_on_the_host)
 {
     for (uint32_t op = 0; op < MK_OPS; op++) {
         end_well("shapes", MK_EXEC_HOST, op, 1, 2);
@@ -252,20 +253,20 @@ static void every_operator_on_the_host(void **state)
     end_well("shapes", MK_EXEC_HOST, MK_OP_AG_GEMM, 1, 4);
 }
 
-static void every_operator_on_emulated_gpus(void **state)
+CASE(every_operator_on_emulated_gpus)
 {
     for (uint32_t op = 0; op < MK_OPS; op++)
         end_well("shapes", MK_EXEC_EMULATED, op, 1, 2);
 }
 
-static void operators_and_options(void **state)
+CASE(operators_and_options)
 {
     end_well("operators", MK_EXEC_HOST, MK_OPS, 1, 2);
     end_well("operators", MK_EXEC_HOST, MK_OPS, 1, 3);
     end_well("options", MK_EXEC_HOST, MK_OPS, 1, 2);
 }
 
-static void a_launch_that_is_left_out(void **state)
+CASE(a_launch_that_is_left_out)
 {
     end_well("then_plan", MK_EXEC_HOST, MK_OPS, 1, 2);
     end_well("then_destroy", MK_EXEC_HOST, MK_OPS, 1, 2);
@@ -274,7 +275,7 @@ static void a_launch_that_is_left_out(void **state)
     end_well("plans", MK_EXEC_HOST, MK_OPS, 1, 2);
 }
 
-static void late_ranks_are_not_accused(void **state)
+CASE(late_ranks_are_not_accused)
 {
     end_well("late", MK_EXEC_HOST, MK_OPS, 1, 2);
     end_well("late", MK_EXEC_EMULATED, MK_OPS, 1, 3);
@@ -300,12 +301,5 @@ int main(int argc, char **argv)
                 return scenes[i].run(&id);
         return 1;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operator_on_the_host),
-        cmocka_unit_test(every_operator_on_emulated_gpus),
-        cmocka_unit_test(operators_and_options),
-        cmocka_unit_test(a_launch_that_is_left_out),
-        cmocka_unit_test(late_ranks_are_not_accused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

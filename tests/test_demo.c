@@ -31,7 +31,7 @@ static void demo(const char *where)
     assert_int_equal(shell(command, out, sizeof out), 0);
 }
 
-static void test_on_a_gpu(void **state)
+CASE(test_on_a_gpu)
 {
     demo("cuda");
     assert_non_null(strstr(out, "run ag_gemm --nodes 2 --gpus 1 --exec cuda "));
@@ -39,7 +39,7 @@ static void test_on_a_gpu(void **state)
     assert_null(strstr(out, "--exec host"));
 }
 
-static void test_without_one(void **state)
+CASE(test_without_one)
 {
     demo("host");
     assert_non_null(strstr(out, "run ag_gemm --nodes 2 --gpus 2 --exec host "));
@@ -47,9 +47,4 @@ static void test_without_one(void **state)
     assert_null(strstr(out, "--exec cuda"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_a_gpu),
-                                       cmocka_unit_test(test_without_one)};
-    return cmocka_run_group_tests(tests, make_command, folder_remove);
-}
+FIXTURE(make_command, folder_remove)

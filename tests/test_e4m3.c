@@ -14,7 +14,7 @@ static double code_value(int code)
     return code & 0x80 ? -v : v;
 }
 
-static void test_codes(void **state)
+CASE(test_codes)
 {
     /* Some from the table of the specification itself. */
     assert_true(mk_e4m3_to_float(0x7e) == 448 && mk_e4m3_to_float(0x08) == 0x1p-6f);
@@ -52,7 +52,7 @@ static void rounds(float v)
         fail_msg("%a becomes 0x%02x and should be 0x%02x", (double)v, is, want);
 }
 
-static void test_rounding(void **state)
+CASE(test_rounding)
 {
     for (int code = 0; code < 0x7e; code++) { /* ties, and the floats on either side of them */
         float tie = (float)((code_value(code) + code_value(code + 1)) / 2);
@@ -75,11 +75,4 @@ static void test_rounding(void **state)
     assert_int_equal(mk_e4m3_from_float(-NAN), 0x7f);
     assert_int_equal(mk_e4m3_from_float(0x1p-140f), 0);
     assert_int_equal(mk_e4m3_from_float(-0x1p-140f), 0x80);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_codes),
-                                       cmocka_unit_test(test_rounding)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ static void expect_error(uint32_t rank, const char *says)
 
 /* ---- opening ---- */
 
-static void test_open_refuses(void **state)
+CASE_WITH(test_open_refuses, setup, teardown)
 {
     configs[0].end.heap.memory = MK_MEMORY_CUDA;
     assert_int_equal(open_end(0), -EOPNOTSUPP);
@@ -151,7 +151,7 @@ static void test_open_refuses(void **state)
     assert_null(ends[0].fabric);
 }
 
-static void test_foreign_addresses(void **state)
+CASE_WITH(test_foreign_addresses, setup, teardown)
 {
     char addresses[2 * 4096], keep;
     open_both(addresses);
@@ -180,7 +180,7 @@ static void test_foreign_addresses(void **state)
 }
 
 /* Each side has what the other lacks: devices, room, unsolicited writes. */
-static void test_unlike_ends(void **state)
+CASE_WITH(test_unlike_ends, setup, teardown)
 {
     configure(0, 3);
     configure(1, 1);
@@ -203,7 +203,7 @@ static void test_unlike_ends(void **state)
 }
 
 /* A capability that the library cannot turn into a QP is done without. */
-static void test_old_library(void **state)
+CASE_WITH(test_old_library, setup, teardown)
 {
     char text[256];
     struct fabric_completion c;
@@ -216,7 +216,7 @@ static void test_old_library(void **state)
 }
 
 /* The machine's own libraries have every call that the fabric makes. */
-static void test_system_libraries(void **state)
+CASE_WITH(test_system_libraries, setup, teardown)
 {
     struct efa_api api;
     char error[256];
@@ -239,7 +239,7 @@ static int warm_up(uint32_t rank)
 }
 
 /* Every peer is reached over every lane, and nothing but that has happened. */
-static void test_warm_up(void **state)
+CASE_WITH(test_warm_up, setup, teardown)
 {
     configure(0, 3);
     configure(1, 2);
@@ -262,7 +262,7 @@ static void test_warm_up(void **state)
     }
 }
 
-static void test_warm_up_fails(void **state)
+CASE_WITH(test_warm_up_fails, setup, teardown)
 {
     join();
     fake.fail_message = 2;
@@ -276,7 +276,7 @@ static void test_warm_up_fails(void **state)
 
 /* ---- puts ---- */
 
-static void test_put_refuses(void **state)
+CASE_WITH(test_put_refuses, setup, teardown)
 {
     const uint64_t top = HEAP, data = FLAGS * 8;
     fake.rdma = 4096;
@@ -316,7 +316,7 @@ static void test_put_refuses(void **state)
 
 /* ---- failures ---- */
 
-static void test_failed_request(void **state)
+CASE_WITH(test_failed_request, setup, teardown)
 {
     configure(0, 1); /* all messages in one queue's order */
     join();
@@ -338,7 +338,7 @@ static void test_failed_request(void **state)
     assert_int_equal(flag_of(1, 4), 1);
 }
 
-static void test_post_fails(void **state)
+CASE_WITH(test_post_fails, setup, teardown)
 {
     join();
     fake.post_error = EINVAL;
@@ -354,7 +354,7 @@ static void test_post_fails(void **state)
     assert_int_equal(put(0, 3, 3, 64), -EPIPE);
 }
 
-static void test_queue_fails(void **state)
+CASE_WITH(test_queue_fails, setup, teardown)
 {
     join();
     assert_int_equal(put(0, 1, 1, 64), 0);
@@ -368,7 +368,7 @@ static void test_queue_fails(void **state)
 
 /* The receiver's copy engine fails: its proxy is told by a completion of no put, and nothing is
  * stuck. */
-static void test_copy_fails(void **state)
+CASE_WITH(test_copy_fails, setup, teardown)
 {
     mr_provide(MK_MEMORY_CUDA, &fake_copier_ops);
     configs[1].end.heap.memory = MK_MEMORY_CUDA;
@@ -387,7 +387,7 @@ static void test_copy_fails(void **state)
 }
 
 /* Rank 1 puts nothing itself, so a credit that fails is told by a completion of no put. */
-static void test_credit_fails(void **state)
+CASE_WITH(test_credit_fails, setup, teardown)
 {
     configs[0].options.window = configs[1].options.window = 8;
     join();
@@ -409,7 +409,7 @@ static void test_credit_fails(void **state)
     assert_int_equal(put(1, 1, 1, 64), -EPIPE);
 }
 
-static void test_options(void **state)
+CASE_WITH(test_options, setup, teardown)
 {
     struct efa_options o;
     char error[128] = "";
@@ -429,18 +429,4 @@ static void test_options(void **state)
         assert_int_equal(o.depth, 300);
         assert_true(strlen(error) > 20);
     }
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_options),        TEST(test_open_refuses),  TEST(test_foreign_addresses),
-        TEST(test_unlike_ends),    TEST(test_old_library),   TEST(test_system_libraries),
-        TEST(test_warm_up),        TEST(test_warm_up_fails), TEST(test_put_refuses),
-        TEST(test_failed_request), TEST(test_post_fails),    TEST(test_queue_fails),
-        TEST(test_copy_fails),     TEST(test_credit_fails),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

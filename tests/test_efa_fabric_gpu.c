@@ -2,6 +2,7 @@
  * flag there sees all bytes of its put, over devices that reorder, split and spread them. What
  * --exec cuda --fabric efa does, with a fake GPU; the owner of the memory copies a flag as soon as
  * it is told to, beside the copy engine's queue, as a second stream may. */
+#define OWN_MAIN
 #include "tests/softnic_load.h"
 
 #include "tests/helpers/fake_gpu.h"
@@ -147,14 +148,14 @@ static void run(const char *options)
     assert_int_equal(fake_gpu.contexts, 0);
 }
 
-static void test_reordered(void **state)
+CASE(test_reordered)
 {
     nic_configure("reorder=300us,fail-wr=none,copy=auto");
     fake_gpu.slow_ns = 2000;
     run("stripe=16384,max_rdma=4096");
 }
 
-static void test_slow_engine(void **state)
+CASE(test_slow_engine)
 {
     nic_configure("reorder=20us,fail-wr=none,copy=auto");
     fake_gpu.slow_ns = 100000;
@@ -164,7 +165,5 @@ static void test_slow_engine(void **state)
 int main(void)
 {
     nic_load();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reordered),
-                                       cmocka_unit_test(test_slow_engine)};
-    return cmocka_run_group_tests(tests, fake_gpu_begin, fake_gpu_end);
+    return cmocka_run_group_tests(test_cases, fake_gpu_begin, fake_gpu_end);
 }

@@ -1,6 +1,7 @@
 /* softnic's EFA devices move GPU memory by copy engine alone, and keep SRD's promises there: an
  * arrival is told, and a request completes, when all its bytes are there, in any order; a request
  * whose copy fails says so. The GPU is a fake one whose memory the CPU cannot touch. */
+#define OWN_MAIN
 #include "tests/helpers/efa_end.h"
 #include "tests/helpers/fake_gpu.h"
 
@@ -60,7 +61,7 @@ static uint32_t arrival(void)
     return be32toh(wc.imm_data);
 }
 
-static void test_told_when_there(void **state)
+CASE_WITH(test_told_when_there, setup, teardown)
 {
     fake_gpu_hold(1);
     write_gpu(7, NULL, 64, 4096, MIB + 8);
@@ -71,7 +72,7 @@ static void test_told_when_there(void **state)
     cq_expect(a.send_cq, 7, IBV_WC_SUCCESS);
 }
 
-static void test_no_order(void **state)
+CASE_WITH(test_no_order, setup, teardown)
 {
     enum { N = 200, BYTES = 16384 };
     uint32_t displaced = 0;
@@ -92,7 +93,7 @@ static void test_no_order(void **state)
 
 /* From host memory to the GPU, small and large, by direct reading and through the socket; and from
  * the GPU to host memory. */
-static void test_mixed(void **state)
+CASE_WITH(test_mixed, setup, teardown)
 {
     static const uint32_t sizes[] = {1, 8, 4096, 5000, 700000};
     for (size_t i = 0; i < MIB; i++)
@@ -125,7 +126,7 @@ static void test_mixed(void **state)
 
 /* Sends fill one receive each, though the first one's copies are under way when the second one
  * comes. */
-static void test_sends(void **state)
+CASE_WITH(test_sends, setup, teardown)
 {
     enum { N = 8, BYTES = 8192 };
     fake_gpu.slow_ns = 200000;
@@ -151,7 +152,7 @@ static void test_sends(void **state)
     }
 }
 
-static void test_copy_fails(void **state)
+CASE_WITH(test_copy_fails, setup, teardown)
 {
     fake_gpu.fail_copies = 1;
     write_gpu(1, NULL, 0, 0, MIB);
@@ -161,7 +162,7 @@ static void test_copy_fails(void **state)
 }
 
 /* A request that nothing here copies: a read into GPU memory. */
-static void test_read(void **state)
+CASE_WITH(test_read, setup, teardown)
 {
     ibv_wr_start(a.ex);
     a.ex->wr_id = 4;
@@ -175,9 +176,5 @@ static void test_read(void **state)
 int main(void)
 {
     efa_load();
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_told_when_there), TEST(test_no_order), TEST(test_mixed),
-        TEST(test_sends),           TEST(test_read),     TEST(test_copy_fails)};
-    return cmocka_run_group_tests(tests, fake_gpu_begin, fake_gpu_end);
+    return cmocka_run_group_tests(test_cases, fake_gpu_begin, fake_gpu_end);
 }

@@ -165,7 +165,7 @@ static const char *complaint(char *out)
     return at;
 }
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     static char out[65536];
     char path[128], command[128];
@@ -197,10 +197,4 @@ static void test_mutants(void **state)
     snprintf(command, sizeof command, "rm -r %s", directory);
     must(command);
     assert_int_equal(survivors, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mutants)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

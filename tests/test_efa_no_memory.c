@@ -96,22 +96,22 @@ static int open_a_stage(char *text, size_t size)
     return result;
 }
 
-static void test_verbs(void **state)
+CASE(test_verbs)
 {
     assert_true(fail_each(open_verbs_pair, 0) >= 20);
 }
 
-static void test_efa(void **state)
+CASE(test_efa)
 {
     assert_true(fail_each(open_efa_pair, 0) >= 20);
 }
 
-static void test_stage(void **state)
+CASE(test_stage)
 {
     assert_true(fail_each(open_a_stage, 0) >= 10);
 }
 
-static void test_choice(void **state)
+CASE(test_choice)
 {
     assert_true(fail_each(choose_a_nic, 0) >= 5);
 }
@@ -121,13 +121,4 @@ static int begin(void **state)
     return pair_softnic("link=roce");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_verbs),
-        cmocka_unit_test(test_efa),
-        cmocka_unit_test(test_stage),
-        cmocka_unit_test(test_choice),
-    };
-    return cmocka_run_group_tests(tests, begin, NULL);
-}
+FIXTURE(begin, NULL)

@@ -3,6 +3,7 @@
  * not read afterwards, and nothing is stuck, with queues of any length and devices that find no
  * memory; in half of the cases flags lie where only a copy engine, which takes its time, writes
  * them. A case that fails is had again with EFA_SEED=its number. */
+#define OWN_MAIN
 #include "backends/efa/efa.h"
 #include "tests/helpers/fake_copier.h"
 #include "tests/helpers/fake_efa_network.h"
@@ -282,7 +283,7 @@ static void run_case(uint64_t seed)
 
 /* ---- tests ---- */
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     const char *one = getenv("EFA_SEED"), *count = getenv("EFA_CASES");
     uint64_t cases = count ? strtoull(count, NULL, 10) : 1000;
@@ -301,6 +302,5 @@ static void test_orders(void **state)
 int main(void)
 {
     mr_provide(MK_MEMORY_CUDA, &fake_copier_ops);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static int part(void **state)
     return 0;
 }
 
-static void test_device(void **state)
+CASE_WITH(test_device, pair, part)
 {
     struct efadv_device_attr attr;
     assert_int_equal(efa.query_device(a.context, &attr, sizeof attr), 0);
@@ -64,7 +64,7 @@ static void test_device(void **state)
 }
 
 /* Post-time refusals; none leaves anything in the queue. */
-static void test_refused_requests(void **state)
+CASE_WITH(test_refused_requests, pair, part)
 {
     struct ibv_sge sge[2] = {{(uintptr_t)a.buffer, 8, a.mr->lkey},
                              {(uintptr_t)a.buffer + 64, 8, a.mr->lkey}};
@@ -104,7 +104,7 @@ static void test_refused_requests(void **state)
 
 /* All arrive, once each and whole, and not in the order of their posting; nor do they complete in
  * it. */
-static void test_no_order(void **state)
+CASE_WITH(test_no_order, pair, part)
 {
     enum { N = 200, BYTES = 16384 };
     uint32_t displaced = 0, sent_displaced = 0;
@@ -142,7 +142,7 @@ static void test_no_order(void **state)
 
 /* Bytes of a message come in any order: of one whose last fragment is refused, earlier ones may be
  * missing too. */
-static void test_bytes_in_any_order(void **state)
+CASE_WITH(test_bytes_in_any_order, pair, part)
 {
     enum { ROUNDS = 20, STEP = 4096, FRAGMENTS = 16 };
     const size_t from = SIZE - (FRAGMENTS - 1) * STEP;
@@ -165,7 +165,7 @@ static void test_bytes_in_any_order(void **state)
     efa_close(&c);
 }
 
-static void test_full_queue(void **state)
+CASE_WITH(test_full_queue, pair, part)
 {
     struct efa_end small = efa_open("softefa2", 4096, 8, 0);
     int posted = 0, error = 0;
@@ -187,7 +187,7 @@ static void test_full_queue(void **state)
     efa_close(&small);
 }
 
-static void test_receives_are_taken(void **state)
+CASE_WITH(test_receives_are_taken, pair, part)
 {
     assert_int_equal(efa_write(&a, &b, 1, 0, 4096, 7), 0);
     assert_true(cq_silent(a.send_cq, 20)); /* waits for a receive: RNR retries without end */
@@ -231,7 +231,7 @@ static void test_receives_are_taken(void **state)
 }
 
 /* A target that does not know the writer refuses its write; a send needs no such knowledge. */
-static void test_stranger(void **state)
+CASE_WITH(test_stranger, pair, part)
 {
     assert_int_equal(efa.destroy_ah(b.peer), 0);
     b.peer = NULL;
@@ -267,7 +267,7 @@ static int write_to(uint64_t id, uint32_t qpn, uint32_t qkey, uint32_t rkey, uin
     return ibv_wr_complete(a.ex);
 }
 
-static void test_errors_are_the_requests_own(void **state)
+CASE_WITH(test_errors_are_the_requests_own, pair, part)
 {
     uint32_t qpn = b.qp->qp_num, rkey = b.mr->rkey, lkey = a.mr->lkey;
     uint64_t there = (uintptr_t)b.buffer;
@@ -299,7 +299,7 @@ static void test_errors_are_the_requests_own(void **state)
     cq_expect(a.send_cq, 9, IBV_WC_WR_FLUSH_ERR);
 }
 
-static void test_read(void **state)
+CASE_WITH(test_read, pair, part)
 {
     for (int stream = 0; stream < 2; stream++) {
         nic_configure(stream ? "copy=stream" : "copy=auto");
@@ -317,7 +317,7 @@ static void test_read(void **state)
     }
 }
 
-static void test_lost_peer(void **state)
+CASE_WITH(test_lost_peer, pair, part)
 {
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(efa_receive(&b, i, 1), 0);
@@ -339,16 +339,4 @@ static int setup(void **state)
     return 0;
 }
 
-#define PAIR(test) cmocka_unit_test_setup_teardown(test, pair, part)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        PAIR(test_device),     PAIR(test_refused_requests),
-        PAIR(test_no_order),   PAIR(test_bytes_in_any_order),
-        PAIR(test_full_queue), PAIR(test_receives_are_taken),
-        PAIR(test_stranger),   PAIR(test_errors_are_the_requests_own),
-        PAIR(test_read),       PAIR(test_lost_peer),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+FIXTURE(setup, NULL)

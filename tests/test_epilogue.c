@@ -11,7 +11,7 @@
 
 #include "tests/helpers/test.h"
 
-static void words_and_bits(void **state)
+CASE(words_and_bits)
 {
     static const struct {
         const char *text;
@@ -34,7 +34,7 @@ static void words_and_bits(void **state)
     assert_string_equal(epilogue_text(0, text), "");
 }
 
-static void bad_words_are_refused(void **state)
+CASE(bad_words_are_refused)
 {
     static const char *const none[] = {"", "Bias", "bia", "biass", "bias+", "+silu", "gelu"},
                              *const twice[] = {"bias+bias", "silu+gelu_tanh", "residual+residual"};
@@ -59,7 +59,7 @@ static void bad_words_are_refused(void **state)
     assert_int_equal(bits, 77);
 }
 
-static void activations_are_what_they_are(void **state)
+CASE(activations_are_what_they_are)
 {
     for (double x = -60; x < 60; x += 0.0371) {
         double silu = x / (1 + exp(-x)),
@@ -73,7 +73,7 @@ static void activations_are_what_they_are(void **state)
 }
 
 /* C = f(a b + bias) of one element, each epilogue: right, and wrong without what it has. */
-static void a_check_sees_it(void **state)
+CASE(a_check_sees_it)
 {
     const uint16_t a = mk_bf16_from_float(1.5f), b = mk_bf16_from_float(0.75f),
                    bias = mk_bf16_from_float(-0.25f);
@@ -100,7 +100,7 @@ static void a_check_sees_it(void **state)
 
 /* C = f(a g + bias) (a u + bias) of one element, by either activation: right, and wrong without what
  * it has, by the gate's bias alone, and with the two changed for each other. */
-static void a_check_sees_a_gate(void **state)
+CASE(a_check_sees_a_gate)
 {
     const uint16_t a = mk_bf16_from_float(1.5f),
                    b[2] = {mk_bf16_from_float(0.75f), mk_bf16_from_float(-1.25f)},
@@ -167,7 +167,7 @@ static void gated_blocks_of_scales(const struct mk_problem *plain)
     }
 }
 
-static void gated_columns(void **state)
+CASE(gated_columns)
 {
     struct mk_problem q = {.op = MK_OP_AG_GEMM,
                            .topo = {1, 2, 1},
@@ -317,19 +317,19 @@ static void codes_are_checked_in(uint32_t element)
     }
 }
 
-static void a_check_sees_codes(void **state)
+CASE(a_check_sees_codes)
 {
     codes_are_checked_in(MK_BF16);
     codes_are_checked_in(MK_FP16);
 }
 
-static void a_check_sees_rows(void **state)
+CASE(a_check_sees_rows)
 {
     rows_are_checked_in(MK_BF16);
     rows_are_checked_in(MK_FP16);
 }
 
-static void rows_of_gemm_ar(void **state)
+CASE(rows_of_gemm_ar)
 {
     struct mk_problem q = {.op = MK_OP_GEMM_AR,
                            .topo = {1, 2, 1},
@@ -396,7 +396,7 @@ static void rows_of_gemm_ar(void **state)
     assert_non_null(strstr(error, "epilogue=residual: of ag_gemm it is bias, silu"));
 }
 
-static void who_has_none_refuses(void **state)
+CASE(who_has_none_refuses)
 {
     struct mk_problem q = {.op = MK_OP_REDUCE_SCATTER,
                            .topo = {1, 2, 1},
@@ -415,20 +415,4 @@ static void who_has_none_refuses(void **state)
     q.epilogue = MK_EPILOGUE_ACTIVATION;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_string_equal(error, "epilogue=silu+gelu_tanh: one activation at most");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(words_and_bits),
-                                       cmocka_unit_test(bad_words_are_refused),
-                                       cmocka_unit_test(activations_are_what_they_are),
-                                       cmocka_unit_test(a_check_sees_it),
-                                       cmocka_unit_test(a_check_sees_a_gate),
-                                       cmocka_unit_test(gated_columns),
-                                       cmocka_unit_test(a_check_sees_rows),
-                                       cmocka_unit_test(a_check_sees_codes),
-                                       cmocka_unit_test(a_check_sees_codes),
-                                       cmocka_unit_test(rows_of_gemm_ar),
-                                       cmocka_unit_test(who_has_none_refuses)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -404,7 +404,7 @@ static int hang(const struct bootstrap_config *c, char *text, size_t size, void 
     return cuda.frees || !cuda.ordered || job_now() - began > (waits ? 0.1 : 2.0) ? -1 : 0;
 }
 
-static void closing_leaves_a_kernel_that_hangs(void **state)
+CASE(closing_leaves_a_kernel_that_hangs)
 {
     for (int waits = 0; waits < 2; waits++) {
         struct job j;
@@ -435,7 +435,7 @@ static int outlast(const struct bootstrap_config *c, char *text, size_t size, vo
     return result;
 }
 
-static void a_launch_that_the_driver_ends_is_explained(void **state)
+CASE(a_launch_that_the_driver_ends_is_explained)
 {
     struct job j;
     job_init(&j, 1, 20);
@@ -469,7 +469,7 @@ static int join_nameless(const struct bootstrap_config *c, char *text, size_t si
 }
 
 /* Two GPUs whose bus ids are not known are not one GPU. */
-static void gpus_without_ids_are_two(void **state)
+CASE(gpus_without_ids_are_two)
 {
     struct job j;
     job_init(&j, 2, 20);
@@ -483,7 +483,7 @@ static void gpus_without_ids_are_two(void **state)
     }
 }
 
-static void peers_without_native_atomics_are_refused(void **state)
+CASE(peers_without_native_atomics_are_refused)
 {
     for (int atomics = 0; atomics < 2; atomics++) {
         struct job j;
@@ -508,7 +508,7 @@ static int join_unshared(const struct bootstrap_config *c, char *text, size_t si
 }
 
 /* A rank that no other maps needs none. */
-static void heaps_that_cannot_be_shared_are_refused(void **state)
+CASE(heaps_that_cannot_be_shared_are_refused)
 {
     for (uint32_t world = 1; world <= 2; world++) {
         struct job j;
@@ -531,7 +531,7 @@ static int join_apart(const struct bootstrap_config *c, char *text, size_t size,
     return join(c, text, size, text);
 }
 
-static void peers_are_refused_without_p2p(void **state)
+CASE(peers_are_refused_without_p2p)
 {
     struct job j;
     job_init(&j, 2, 20);
@@ -581,7 +581,7 @@ static int write_to_all(const struct bootstrap_config *c, char *text, size_t siz
     return result ? result : count_descriptors() <= before ? 0 : -EMFILE;
 }
 
-static void heaps_are_mapped_through_descriptors(void **state)
+CASE(heaps_are_mapped_through_descriptors)
 {
     struct job j;
     job_init(&j, 4, 20);
@@ -616,7 +616,7 @@ static int trouble(const struct bootstrap_config *c, char *text, size_t size, vo
     return result;
 }
 
-static void what_cannot_be_mapped_is_said(void **state)
+CASE(what_cannot_be_mapped_is_said)
 {
     static const struct {
         int result;
@@ -674,7 +674,7 @@ static int share(const struct bootstrap_config *c, char *text, size_t size, void
 /* Under MPS no block of a plan has to wait for one of another rank's; by slices a wait lasts as
  * much longer as ranks take turns. Where a rank's GPU has a display no rank waits as long as its
  * driver lets a launch last. */
-static void ranks_that_share_a_gpu_fit_on_it(void **state)
+CASE(ranks_that_share_a_gpu_fit_on_it)
 {
     static const char *const said[SHARINGS] = {
         [SLICES] = "most 0, all of 8 SMs, 40 s",
@@ -700,7 +700,7 @@ static void ranks_that_share_a_gpu_fit_on_it(void **state)
 
 /* ---- plans that go ---- */
 
-static void a_plan_that_goes_leaves_zeros(void **state)
+CASE(a_plan_that_goes_leaves_zeros)
 {
     struct mk_plan *plan, *again;
     struct mk_problem q = small();
@@ -735,7 +735,7 @@ static void a_plan_that_goes_leaves_zeros(void **state)
     mk_comm_close(comm);
 }
 
-static void another_current_gpu_is_refused(void **state)
+CASE(another_current_gpu_is_refused)
 {
     static uint16_t memory[128 * 64] __attribute__((aligned(16))),
         out[128 * 64] __attribute__((aligned(16)));
@@ -755,34 +755,10 @@ static void another_current_gpu_is_refused(void **state)
     assert_int_equal(mk_ag_gemm(plan, memory, memory, out, NULL), 0);
     mk_comm_close(comm);
 }
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_current_gpu_is_refused),
-        cmocka_unit_test(closing_leaves_a_kernel_that_hangs),
-        cmocka_unit_test(a_launch_that_the_driver_ends_is_explained),
-        cmocka_unit_test(peers_without_native_atomics_are_refused),
-        cmocka_unit_test(gpus_without_ids_are_two),
-        cmocka_unit_test(heaps_that_cannot_be_shared_are_refused),
-        cmocka_unit_test(peers_are_refused_without_p2p),
-        cmocka_unit_test(heaps_are_mapped_through_descriptors),
-        cmocka_unit_test(what_cannot_be_mapped_is_said),
-        cmocka_unit_test(ranks_that_share_a_gpu_fit_on_it),
-        cmocka_unit_test(a_plan_that_goes_leaves_zeros),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
 #else
-static void without_cuda(void **state)
+CASE(without_cuda)
 {
     print_message("skipped: this build is without CUDA\n");
     skip();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(without_cuda)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

@@ -2,6 +2,7 @@
  * product launch after launch, and when one of them hangs or dies the others end in time with the
  * sentence that says so. */
 /* WAITS */
+#define OWN_MAIN
 #include "tests/helpers/test.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "core/comm/comm.h"
@@ -272,14 +273,14 @@ static double all_end_well(const char *scene, uint32_t nodes, uint32_t gpus, dou
     return elapsed;
 }
 
-static void test_products(void **state)
+CASE(test_products)
 {
     all_end_well("product", 1, 1, 30);
     all_end_well("product", 1, 2, 30);
     all_end_well("product", 1, 8, 60);
 }
 
-static void test_plans(void **state)
+CASE(test_plans)
 {
     all_end_well("plans", 1, 1, 30);
     all_end_well("plans", 1, 3, 30);
@@ -293,14 +294,14 @@ static void skip_without_softnic(void)
     skip();
 }
 
-static void test_nodes(void **state)
+CASE(test_nodes)
 {
     skip_without_softnic();
     all_end_well("product", 2, 1, 30);
     all_end_well("product", 3, 2, 60);
 }
 
-static void test_full_ring(void **state)
+CASE(test_full_ring)
 {
     skip_without_softnic();
     setenv("SOFTNIC", "latency=10ms",
@@ -309,13 +310,13 @@ static void test_full_ring(void **state)
     unsetenv("SOFTNIC");
 }
 
-static void test_hang(void **state)
+CASE(test_hang)
 {
     double elapsed = all_end_well("hang", 1, 3, 60);
     assert_true(elapsed > 2.0 && elapsed < 2.0 + 2.0 + BUSY); /* the timeout, and 2 s more */
 }
 
-static void test_killed(void **state)
+CASE(test_killed)
 {
     int statuses[RANKS_MAX];
     double elapsed = ranks_run("killed", 1, 4, 60, statuses);
@@ -328,7 +329,7 @@ static void test_killed(void **state)
     assert_true(elapsed < 2.0 + 2.0 + BUSY);
 }
 
-static void test_close(void **state)
+CASE(test_close)
 {
     assert_true(all_end_well("close", 1, 2, 20) < 2.0);
 }
@@ -347,11 +348,5 @@ int main(int argc, char **argv)
                 return scenes[i].run(&id);
         return 1;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),  cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_full_ring), cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_hang),      cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_close),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

@@ -66,7 +66,7 @@ static void free_all(void)
 
 /* Sixteen tiles of a fifth of the timeout: no wait is too long, and all together take three times
  * as long. */
-static void test_slow_tiles(void **state)
+CASE(test_slow_tiles)
 {
     open_one(1000000000);
     slow_ms = 200;
@@ -93,7 +93,7 @@ static void expect_hang(double start, double least, double most)
     assert_true(now() - start < 2.5 * SLOWDOWN);
 }
 
-static void test_hang(void **state)
+CASE(test_hang)
 {
     open_one(1000000000);
     hangs = 1;
@@ -110,7 +110,7 @@ static void test_hang(void **state)
 }
 
 /* Launches beyond those that may be asked for wait, too. */
-static void test_hang_with_a_full_queue(void **state)
+CASE(test_hang_with_a_full_queue)
 {
     int result = 0;
     open_one(1000000000);
@@ -126,14 +126,4 @@ static void test_hang_with_a_full_queue(void **state)
     sleep(1);
     hangs = 0;
     free_all();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slow_tiles),
-        cmocka_unit_test(test_hang),
-        cmocka_unit_test(test_hang_with_a_full_queue),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

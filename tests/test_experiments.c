@@ -1,5 +1,6 @@
 /* The experiments that ship run, here at toy size: every point of theirs is one that some machine
  * can measure, and what docs/EXPERIMENTS.md does with their results can be done. */
+#define OWN_MAIN
 #include "tests/helpers/test.h"
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
@@ -46,7 +47,7 @@ static struct command_run *results(const char *words)
     return mkernel(0, line);
 }
 
-static void mkernel_paper(void **state)
+CASE(mkernel_paper)
 {
     toy("mkernel-paper",
         "shape=512,128,128;moe=32,64,32,16,2;attention=1,512,4,2,64;nodes=2;gpus=2");
@@ -60,7 +61,7 @@ static void mkernel_paper(void **state)
     assert_non_null(strstr(r->err_text, "15 points"));
 }
 
-static void published_figures_stand_beside_their_points(void **state)
+CASE(published_figures_stand_beside_their_points)
 {
     snprintf(database, sizeof database, "%s/published.db", folder);
     char path[64], line[256];
@@ -82,7 +83,7 @@ static void published_figures_stand_beside_their_points(void **state)
         assert_non_null(strstr(results("plot speed --data")->out_text, "[\"another\", "));
 }
 
-static void role_split(void **state)
+CASE(role_split)
 {
     toy("role-split", "shape=2048,256,256;gpus=2");
     /* one node has its own splits; those with inter_send are not tried there */
@@ -98,7 +99,7 @@ static void role_split(void **state)
                "geometric mean"));
 }
 
-static void one_host(void **state)
+CASE(one_host)
 {
     toy("one-host",
         "exec=host;shape=128,64,64;attention=1,64,2,2,64;iters=2;warmup=1;cuda.vs=default");
@@ -108,7 +109,7 @@ static void one_host(void **state)
     assert_int_equal(ask("SELECT count(*) FROM setting WHERE name = 'env.SOFTNIC'"), 3);
 }
 
-static void chunks(void **state)
+CASE(chunks)
 {
     toy("chunks", "shape=256,64,64;iters=2;chunk-rows=64:128");
     assert_int_equal(ask("SELECT count(*) FROM job"), 8);
@@ -123,12 +124,5 @@ int main(void)
         fprintf(stderr, "test_experiments: not at the tree's root\n");
         return 1;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mkernel_paper),
-        cmocka_unit_test(published_figures_stand_beside_their_points),
-        cmocka_unit_test(role_split),
-        cmocka_unit_test(one_host),
-        cmocka_unit_test(chunks),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+    return cmocka_run_group_tests(test_cases, folder_make, folder_remove);
 }

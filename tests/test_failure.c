@@ -51,7 +51,7 @@ static void says(const struct mk_failure *f, const char *wanted)
 }
 
 /* What ends a launch for want of room explains every wait that it ends, in any order. */
-static void an_overflow_names_who_has_no_room(void **state)
+CASE(an_overflow_names_who_has_no_room)
 {
     struct mk_failure f = record(MK_FAIL_TIMEOUT), wait = waiting(1, 5, 3);
     const char *const says_it =
@@ -76,7 +76,7 @@ static void an_overflow_names_who_has_no_room(void **state)
     }
 }
 
-static void a_timeout_names_everything(void **state)
+CASE(a_timeout_names_everything)
 {
     struct mk_failure f = waiting(1, 5, 3);
     says(&f, "ag_gemm: rank 1 CTA 2 (compute) waited 10.0 s for chunk 3 of rank 5's A in epoch 7 "
@@ -91,7 +91,7 @@ static void a_timeout_names_everything(void **state)
              "should have produced it");
 }
 
-static void other_kinds(void **state)
+CASE(other_kinds)
 {
     struct mk_failure f = lost(3);
     says(&f, "rank 3 is lost: its connection closed");
@@ -124,7 +124,7 @@ static void hear(struct failure_case *c, const struct mk_failure *records, uint3
         failure_merge(c, &records[i]);
 }
 
-static void a_lost_rank_is_enriched_by_the_best_wait(void **state)
+CASE(a_lost_rank_is_enriched_by_the_best_wait)
 {
     struct failure_case c;
     struct mk_failure gone = lost(5), credit = waiting(0, 1, 0), other = waiting(2, 3, 1),
@@ -147,7 +147,7 @@ static void a_lost_rank_is_enriched_by_the_best_wait(void **state)
     failure_case_close(&c);
 }
 
-static void a_failed_put_becomes_the_loss_of_its_peer(void **state)
+CASE(a_failed_put_becomes_the_loss_of_its_peer)
 {
     struct failure_case c;
     struct mk_failure put = waiting(1, 5, 3), gone = lost(5), another = lost(4);
@@ -163,7 +163,7 @@ static void a_failed_put_becomes_the_loss_of_its_peer(void **state)
     failure_case_close(&c);
 }
 
-static void the_first_failure_stays(void **state)
+CASE(the_first_failure_stays)
 {
     struct failure_case c;
     struct mk_failure first = waiting(1, 5, 3), second = waiting(2, 6, 4);
@@ -176,7 +176,7 @@ static void the_first_failure_stays(void **state)
 
 /* Rank 1 blames rank 5; rank 5 says that it waits for rank 6, and has for as long: then rank 6 is
  * to blame. */
-static void a_timeout_gives_way_to_its_cause(void **state)
+CASE(a_timeout_gives_way_to_its_cause)
 {
     struct failure_case c;
     struct mk_failure first = waiting(1, 5, 3), cause = waiting(5, 6, 4);
@@ -215,7 +215,7 @@ static void all_orders_end(const struct mk_failure *records, uint32_t count, con
     }
 }
 
-static void a_chain_of_waits_ends_in_the_silent_rank(void **state)
+CASE(a_chain_of_waits_ends_in_the_silent_rank)
 {
     const struct mk_failure chain[] = {waiting(0, 1, 0), waiting(1, 2, 0), waiting(2, 3, 0)};
     all_orders_end(chain, 2, "; rank 2 should have produced it");
@@ -227,7 +227,7 @@ static void a_chain_of_waits_ends_in_the_silent_rank(void **state)
 
 /* The records of four ranks when rank 1 had been stopped: the puts of rank 3, whose rail it is, did
  * not leave. */
-static void a_stopped_rank_is_named_by_all_that_it_holds_up(void **state)
+CASE(a_stopped_rank_is_named_by_all_that_it_holds_up)
 {
     struct mk_failure records[] = {waiting(3, 3, UINT32_MAX), waiting(0, 3, 0), waiting(2, 3, 0),
                                    waiting(2, 0, 0), waiting(3, 1, 0)};
@@ -240,7 +240,7 @@ static void a_stopped_rank_is_named_by_all_that_it_holds_up(void **state)
 
 /* A rank that waits for what another hands on within the node has that one to blame, unless it
  * waits too. */
-static void a_relay_that_says_nothing_is_to_blame(void **state)
+CASE(a_relay_that_says_nothing_is_to_blame)
 {
     struct mk_failure records[] = {waiting(0, 3, 0), waiting(2, 0, 0), waiting(1, 3, 0)};
     records[0].relay = 1;
@@ -251,7 +251,7 @@ static void a_relay_that_says_nothing_is_to_blame(void **state)
 }
 
 /* A rank whose own puts do not leave knows no more; a rank that names another does. */
-static void who_blames_itself_gives_way(void **state)
+CASE(who_blames_itself_gives_way)
 {
     struct failure_case c;
     struct mk_failure self = waiting(3, 3, UINT32_MAX), put = waiting(3, 1, 0),
@@ -270,7 +270,7 @@ static void who_blames_itself_gives_way(void **state)
 }
 
 /* That its peer waits too, perhaps for what this put brings, is no excuse for a put that failed. */
-static void a_failed_put_needs_no_silent_peer(void **state)
+CASE(a_failed_put_needs_no_silent_peer)
 {
     struct mk_failure records[] = {waiting(0, 3, 0), waiting(1, 3, 0), waiting(3, 1, 0)};
     records[2].kind = MK_FAIL_NETWORK;
@@ -282,7 +282,7 @@ static void a_failed_put_needs_no_silent_peer(void **state)
 
 /* A value that several ranks make together has no producer. The ranks that report no wait are
  * named, unless one wait names the rank that hangs. */
-static void who_says_nothing_is_named_at_last(void **state)
+CASE(who_says_nothing_is_named_at_last)
 {
     struct mk_failure records[] = {waiting(3, UINT32_MAX, 0), waiting(0, UINT32_MAX, 1),
                                    waiting(1, 3, 0),          waiting(4, UINT32_MAX, 0),
@@ -318,7 +318,7 @@ static void who_says_nothing_is_named_at_last(void **state)
 }
 
 /* Ranks that the job does not have. */
-static void impossible_ranks_are_not_counted(void **state)
+CASE(impossible_ranks_are_not_counted)
 {
     struct mk_failure records[] = {waiting(0, 3, 0), waiting(UINT32_MAX, 1, 0), waiting(8, 1, 0),
                                    waiting(3, 8, 0), waiting(2, UINT32_MAX, 0)};
@@ -331,7 +331,7 @@ static void impossible_ranks_are_not_counted(void **state)
 }
 
 /* A record may come from another process. */
-static void never_overruns(void **state)
+CASE(never_overruns)
 {
     struct mk_failure f;
     char text[600];
@@ -347,26 +347,4 @@ static void never_overruns(void **state)
                 assert_int_equal(text[i], 0x7f);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_overflow_names_who_has_no_room),
-        cmocka_unit_test(a_timeout_names_everything),
-        cmocka_unit_test(other_kinds),
-        cmocka_unit_test(a_lost_rank_is_enriched_by_the_best_wait),
-        cmocka_unit_test(a_failed_put_becomes_the_loss_of_its_peer),
-        cmocka_unit_test(the_first_failure_stays),
-        cmocka_unit_test(a_timeout_gives_way_to_its_cause),
-        cmocka_unit_test(a_chain_of_waits_ends_in_the_silent_rank),
-        cmocka_unit_test(a_stopped_rank_is_named_by_all_that_it_holds_up),
-        cmocka_unit_test(a_relay_that_says_nothing_is_to_blame),
-        cmocka_unit_test(who_blames_itself_gives_way),
-        cmocka_unit_test(a_failed_put_needs_no_silent_peer),
-        cmocka_unit_test(who_says_nothing_is_named_at_last),
-        cmocka_unit_test(impossible_ranks_are_not_counted),
-        cmocka_unit_test(never_overruns),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static void *exchange(void *argument)
 }
 
 /* A descriptor is the read end of a pipe in which its rank's number lies RANKS times. */
-static void everybody_has_everybody_s(void **state)
+CASE(everybody_has_everybody_s)
 {
     struct rank ranks[RANKS];
     pthread_t threads[RANKS];
@@ -93,7 +93,7 @@ static void everybody_has_everybody_s(void **state)
     close_all();
 }
 
-static void a_rank_that_is_missing_is_named(void **state)
+CASE(a_rank_that_is_missing_is_named)
 {
     char error[256];
     int fds[RANKS];
@@ -112,13 +112,4 @@ static void a_rank_that_is_missing_is_named(void **state)
                         "rank 11's socket cannot be reached (Connection refused): ranks of a "
                         "node need one network namespace");
     close_all();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everybody_has_everybody_s),
-        cmocka_unit_test(a_rank_that_is_missing_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static void assert_rounds(float f)
 #endif
 }
 
-static void test_codes(void **state)
+CASE(test_codes)
 {
     assert_true(mk_fp16_to_float(0x3c00) == 1 && mk_fp16_to_float(0x7bff) == 65504);
     assert_true(mk_fp16_to_float(0x8001) == -0x1p-24f && mk_fp16_to_float(0x0400) == 0x1p-14f);
@@ -59,7 +59,7 @@ static void test_codes(void **state)
     }
 }
 
-static void test_rounding(void **state)
+CASE(test_rounding)
 {
     static const uint32_t near[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x1fff};
     for (uint32_t upper = 0; upper < 1u << 19; upper++) /* 13 bits below fp16's last */
@@ -69,7 +69,7 @@ static void test_rounding(void **state)
         assert_rounds(float_of(bits));
 }
 
-static void test_ends(void **state)
+CASE(test_ends)
 {
     assert_int_equal(mk_fp16_from_float(nextafterf(65520, 0)), 0x7bff);
     assert_int_equal(mk_fp16_from_float(65520), 0x7c00);
@@ -77,11 +77,4 @@ static void test_ends(void **state)
     assert_int_equal(mk_fp16_from_float(0x1p-25f), 0);
     assert_int_equal(mk_fp16_from_float(nextafterf(0x1p-25f, 1)), 1);
     assert_int_equal(mk_fp16_from_float(-0x1p-140f), 0x8000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_codes), cmocka_unit_test(test_rounding), cmocka_unit_test(test_ends)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static void visits_once(uint32_t rows, uint32_t columns, uint32_t running)
     free(seen);
 }
 
-static void every_tile_once(void **state)
+CASE(every_tile_once)
 {
     for (uint32_t rows = 1; rows <= 40; rows++)
         for (uint32_t columns = 1; columns <= 40; columns++)
@@ -29,7 +29,7 @@ static void every_tile_once(void **state)
 
 /* Tiles that run together touch little of A and B: at most 1.15 times the edge of a square of as
  * many tiles. */
-static void waves_are_compact(void **state)
+CASE(waves_are_compact)
 {
     const uint32_t grids[][2] = {{16, 16}, {32, 32}, {32, 14}, {8, 16},
                                  {64, 8},  {64, 64}, {128, 16}};
@@ -50,7 +50,7 @@ static void waves_are_compact(void **state)
     }
 }
 
-static void chooses_by_shape(void **state)
+CASE(chooses_by_shape)
 {
     struct gemm_tiling large = gemm_choose_tiling(8192, 8192, 8192, 132);
     assert_int_equal(large.tile_m * large.tile_n, 128 * 256);
@@ -60,14 +60,4 @@ static void chooses_by_shape(void **state)
     assert_true(small.tile_m * small.tile_n <= 128 * 128);
     /* One SM cannot hold a cluster. */
     assert_int_equal(gemm_choose_tiling(4096, 4096, 4096, 1).cluster, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_tile_once),
-        cmocka_unit_test(waves_are_compact),
-        cmocka_unit_test(chooses_by_shape),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,7 +136,7 @@ static int all_passed(int status)
     return passed;
 }
 
-static void every_plan_is_accepted(void **state)
+CASE(every_plan_is_accepted)
 {
     assert_true(all_passed(gpu_host(1, "ONLY='^[^a]|^a[^_]'", "")) > 30);
     assert_true(all_passed(gpu_host(2, "ONLY='nodes|srd|staged|dedicated|share|mps'", "")) > 10);
@@ -146,7 +146,7 @@ static void every_plan_is_accepted(void **state)
 
 /* GPUs of another kind: plans of engine mma for as many SMs as they have, and what needs no engine;
  * nothing that is Hopper's. */
-static void other_gpus_run_their_engine(void **state)
+CASE(other_gpus_run_their_engine)
 {
     assert_true(all_passed(gpu_host(1, "GPU_HOST_OTHER=yes", "")) > 80);
     assert_non_null(strstr(out, "OK ] on_engine_mma_blocks_push\n"));
@@ -159,7 +159,7 @@ static void other_gpus_run_their_engine(void **state)
 }
 
 /* Whatever names no engine, by the one that is named; what it has not is left out with a word. */
-static void an_engine_is_taken(void **state)
+CASE(an_engine_is_taken)
 {
     int passed = 0, failed = -1, skipped = -1;
     assert_int_equal(
@@ -177,14 +177,14 @@ static void an_engine_is_taken(void **state)
     assert_null(strstr(out, "engine_any_shape"));
 }
 
-static void a_rank_is_killed_or_stopped(void **state)
+CASE(a_rank_is_killed_or_stopped)
 {
     assert_int_equal(all_passed(gpu_host(2, "ONLY='a_rank_(killed|stopped)'", "")), 3);
     assert_non_null(strstr(out, "figure: a rank with SIGKILL: status 3 after "));
     assert_non_null(strstr(out, ": rank 1 is lost"));
 }
 
-static void what_fails_is_told(void **state)
+CASE(what_fails_is_told)
 {
     assert_int_equal(gpu_host(2,
                               "GPU_HOST_RING=false "
@@ -201,7 +201,7 @@ static void what_fails_is_told(void **state)
 }
 
 /* What `mkernel run` says to GPUs that ranks share, and to those that do not reach each other. */
-static void gpus_are_shared_or_apart(void **state)
+CASE(gpus_are_shared_or_apart)
 {
     static const struct {
         int gpus, status;
@@ -241,7 +241,7 @@ static void gpus_are_shared_or_apart(void **state)
     }
 }
 
-static void a_budget_is_kept(void **state)
+CASE(a_budget_is_kept)
 {
     /* the first begins where 10 s are left: there are 20 s for a machine that is busy */
     assert_int_equal(gpu_host(2, "BUDGET=30 GPU_HOST_RING='sleep 300' ONLY='commands|^engine'", ""),
@@ -252,12 +252,4 @@ static void a_budget_is_kept(void **state)
     assert_non_null(strstr(out, "\n0 passed, 0 failed, 2 skipped"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_plan_is_accepted), cmocka_unit_test(other_gpus_run_their_engine),
-        cmocka_unit_test(an_engine_is_taken),     cmocka_unit_test(a_rank_is_killed_or_stopped),
-        cmocka_unit_test(what_fails_is_told),     cmocka_unit_test(gpus_are_shared_or_apart),
-        cmocka_unit_test(a_budget_is_kept)};
-    return cmocka_run_group_tests(tests, make_host, remove_host);
-}
+FIXTURE(make_host, remove_host)

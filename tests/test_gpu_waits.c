@@ -17,7 +17,7 @@ static int ended(void *stream)
 }
 
 /* A launch on one stream, then one on another that ends first. */
-static void waits_for_all_streams(void **state)
+CASE(waits_for_all_streams)
 {
     struct streams s = {.count = 0};
     answers[0] = 0;
@@ -37,7 +37,7 @@ static void waits_for_all_streams(void **state)
     assert_int_equal(streams_ended(&s, ended), -719);
 }
 
-static void streams_are_bounded(void **state)
+CASE(streams_are_bounded)
 {
     struct streams s = {.count = 0};
     memset(answers, 0, sizeof answers);
@@ -57,7 +57,7 @@ static void streams_are_bounded(void **state)
     assert_int_equal(streams_ended(&s, ended), 1);
 }
 
-static void says_where_a_kernel_stood(void **state)
+CASE(says_where_a_kernel_stood)
 {
     struct gpu_stuck in = {.barrier = GPU_BARRIER_EMPTY,
                            .stage = 3,
@@ -120,7 +120,7 @@ static void told(const struct mk_plan *plan, const char *wanted)
 
 /* A CTA's wait for what its own rank makes may expire before the wait of the CTA that was to make
  * it: the sentence is then about that one, which knows who stopped. */
-static void names_who_stopped(void **state)
+CASE(names_who_stopped)
 {
     static struct mk_plan plan;
     const uint64_t s = 1000000000, start = 50 * s;
@@ -168,7 +168,7 @@ static void names_who_stopped(void **state)
 }
 
 /* The longest of some waits is told apart from the others however long all were. */
-static void long_waits_keep_their_order(void **state)
+CASE(long_waits_keep_their_order)
 {
     for (uint64_t ns = 64; ns < 137000000000u; ns += ns / 7)
         assert_true(gpu_wait_ticks(ns) < gpu_wait_ticks(ns + ns / 8 + 32));
@@ -176,7 +176,7 @@ static void long_waits_keep_their_order(void **state)
 }
 
 /* CTAs that wait for host memory look soon, then less often: all together at most once in 4 us. */
-static void host_memory_is_left_alone(void **state)
+CASE(host_memory_is_left_alone)
 {
     for (uint32_t count = 1; count <= 32; count++) {
         uint32_t pause = 0;
@@ -191,14 +191,4 @@ static void host_memory_is_left_alone(void **state)
         }
         assert_int_equal(pause, 4096 * count);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waits_for_all_streams),     cmocka_unit_test(streams_are_bounded),
-        cmocka_unit_test(says_where_a_kernel_stood), cmocka_unit_test(long_waits_keep_their_order),
-        cmocka_unit_test(host_memory_is_left_alone), cmocka_unit_test(names_who_stopped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

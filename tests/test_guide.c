@@ -122,7 +122,7 @@ static void compile(const char *name, const char *more)
        name, edited, more);
 }
 
-static void the_guide_shows_the_first_example(void **state)
+CASE(the_guide_shows_the_first_example)
 {
     char *blocks[4], file[8192];
     int count;
@@ -142,7 +142,7 @@ static void the_guide_shows_the_first_example(void **state)
         free(blocks[i]);
 }
 
-static void install_lays_down_what_uninstall_removes(void **state)
+CASE(install_lays_down_what_uninstall_removes)
 {
     needs("make");
     make("install-built", "DESTDIR=\"$P/stage\" PREFIX=/opt/mkernel");
@@ -181,14 +181,14 @@ static void install_lays_down_what_uninstall_removes(void **state)
 }
 
 /* `make demo` goes on to ask the compiler where there is no package manager that it knows. */
-static void without_apt_nothing_is_installed_and_the_build_decides(void **state)
+CASE(without_apt_nothing_is_installed_and_the_build_decides)
 {
     sh(0, "mkdir \"$P/few\" && for p in sh uname grep find head sed; do ln -s \"$(command -v $p)\" "
           "\"$P/few/$p\"; done; PATH=\"$P/few\" sh experiments/setup.sh demo 2>&1");
     says("setup: this machine has no apt-get: nothing is installed");
 }
 
-static void one_rank_multiplies(void **state)
+CASE(one_rank_multiplies)
 {
     needs("pkg-config");
     compile("one_rank", "");
@@ -196,7 +196,7 @@ static void one_rank_multiplies(void **state)
     assert_string_equal(said, "0x4480\n");
 }
 
-static void two_ranks_add_their_products(void **state)
+CASE(two_ranks_add_their_products)
 {
     int port = free_port();
     needs("pkg-config");
@@ -210,7 +210,7 @@ static void two_ranks_add_their_products(void **state)
     sh(2, "\"$P/two_ranks\" 2>&1");
 }
 
-static void experts_answer_on_one_rank_and_on_two(void **state)
+CASE(experts_answer_on_one_rank_and_on_two)
 {
     int port = free_port();
     needs("pkg-config");
@@ -225,7 +225,7 @@ static void experts_answer_on_one_rank_and_on_two(void **state)
 }
 
 /* Compiled where CUDA is. Where no GPU is it ends with the library's sentence, not with a crash. */
-static void the_cuda_example_compiles_and_ends(void **state)
+CASE(the_cuda_example_compiles_and_ends)
 {
     char more[512];
     needs("pkg-config");
@@ -253,16 +253,4 @@ static int begin(void **state)
     return folder_make(state) || setenv("P", folder, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_guide_shows_the_first_example),
-        cmocka_unit_test(install_lays_down_what_uninstall_removes),
-        cmocka_unit_test(without_apt_nothing_is_installed_and_the_build_decides),
-        cmocka_unit_test(one_rank_multiplies),
-        cmocka_unit_test(two_ranks_add_their_products),
-        cmocka_unit_test(experts_answer_on_one_rank_and_on_two),
-        cmocka_unit_test(the_cuda_example_compiles_and_ends),
-    };
-    return cmocka_run_group_tests(tests, begin, folder_remove);
-}
+FIXTURE(begin, folder_remove)

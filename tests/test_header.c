@@ -54,7 +54,7 @@ static void lay_out_headers(void)
 
 static const char c_99[] = "cc -std=c99 -pedantic -Wstrict-prototypes -x c";
 
-static void it_stands_alone_in_c_and_in_cplusplus(void **state)
+CASE(it_stands_alone_in_c_and_in_cplusplus)
 {
     const char *const use =
         "int use(mk_comm *comm); int use(mk_comm *comm) { mk_spec spec = {}; spec.op = "
@@ -72,7 +72,7 @@ static void it_stands_alone_in_c_and_in_cplusplus(void **state)
 }
 
 /* What is the library's own is not to be had. */
-static void it_shows_nothing_of_the_library_s_own(void **state)
+CASE(it_shows_nothing_of_the_library_s_own)
 {
     static const char *const inside[] = {
         "unsigned tiles(struct mk_plan *p); unsigned tiles(struct mk_plan *p) { return p->tiles; }",
@@ -112,7 +112,7 @@ static void build_folder(char *out, size_t size)
         *strrchr(out, '/') = 0;
 }
 
-static void the_library_exports_what_the_header_declares(void **state)
+CASE(the_library_exports_what_the_header_declares)
 {
     char build[1024], command[2048];
     at_root();
@@ -143,7 +143,7 @@ static void the_library_exports_what_the_header_declares(void **state)
 }
 
 /* As Python does it. Thread-local memory is what such a library has least of. */
-static void the_library_can_be_loaded_at_run_time(void **state)
+CASE(the_library_can_be_loaded_at_run_time)
 {
     char build[1024], path[1100];
     build_folder(build, sizeof build);
@@ -164,7 +164,7 @@ static void the_library_can_be_loaded_at_run_time(void **state)
 
 /* ---- versions ---- */
 
-static void versions_agree(void **state)
+CASE(versions_agree)
 {
     char text[32];
     snprintf(text, sizeof text, "%d.%d.%d", MK_VERSION_MAJOR, MK_VERSION_MINOR, MK_VERSION_PATCH);
@@ -173,7 +173,7 @@ static void versions_agree(void **state)
 }
 
 /* Of a config of another version nothing is read but the version: here there is nothing more. */
-static void a_program_of_another_version_is_refused(void **state)
+CASE(a_program_of_another_version_is_refused)
 {
     static const struct {
         uint32_t version;
@@ -217,7 +217,7 @@ static struct mk_comm *open_alone(uint32_t version)
 
 /* A config of zeros but for what has no default; a patch's header is as good as this one. Standard
  * input stays open. */
-static void zeros_are_defaults(void **state)
+CASE(zeros_are_defaults)
 {
     int open_before = fcntl(0, F_GETFD);
     mk_comm_close(open_alone(MK_VERSION_NUMBER + 7));
@@ -269,7 +269,7 @@ static void check_accessors(const struct mk_plan *p, const struct mk_spec *spec)
 }
 
 /* Of every operator; and the options that a plan tells of make the same plan again. */
-static void a_spec_makes_the_plan_that_accessors_tell_of(void **state)
+CASE(a_spec_makes_the_plan_that_accessors_tell_of)
 {
     struct mk_comm *comm = open_alone(MK_VERSION_NUMBER);
     for (int op = 0; op < MK_OPS; op++) {
@@ -351,7 +351,7 @@ static void fp8_by_scales(int by_columns)
     mk_comm_close(comm);
 }
 
-static void fp8_is_multiplied_by_its_scales(void **state)
+CASE(fp8_is_multiplied_by_its_scales)
 {
     fp8_by_scales(0);
     fp8_by_scales(1);
@@ -396,7 +396,7 @@ static void check_sharing(struct mk_comm *comm, struct mk_plan *p)
 }
 
 /* Of every operator and every epilogue that adds an argument. */
-static void an_output_that_shares_memory_is_refused(void **state)
+CASE(an_output_that_shares_memory_is_refused)
 {
     static const char *const options[] = {"",
                                           "epilogue=bias",
@@ -424,7 +424,7 @@ static void an_output_that_shares_memory_is_refused(void **state)
 }
 
 /* Each field of a spec reaches the problem that the plan is made of. */
-static void every_field_of_a_spec_counts(void **state)
+CASE(every_field_of_a_spec_counts)
 {
     struct mk_comm *comm = open_alone(MK_VERSION_NUMBER);
     struct mk_spec gemm = {.op = MK_OP_AG_GEMM,
@@ -456,7 +456,7 @@ static void every_field_of_a_spec_counts(void **state)
     mk_comm_close(comm);
 }
 
-static void a_spec_that_makes_no_sense_is_refused(void **state)
+CASE(a_spec_that_makes_no_sense_is_refused)
 {
     struct {
         struct mk_spec spec;
@@ -528,7 +528,7 @@ static void a_spec_that_makes_no_sense_is_refused(void **state)
 }
 
 /* What a plan says of itself makes the same plan: a limit of SMs and the engine are among it. */
-static void options_say_the_limit_of_sms_and_the_engine(void **state)
+CASE(options_say_the_limit_of_sms_and_the_engine)
 {
     struct mk_spec spec = {
         .op = MK_OP_AG_GEMM, .shape = {4096, 4096, 4096}, .options = "engine=mma sms=40"};
@@ -555,22 +555,4 @@ static void options_say_the_limit_of_sms_and_the_engine(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_stands_alone_in_c_and_in_cplusplus),
-        cmocka_unit_test(it_shows_nothing_of_the_library_s_own),
-        cmocka_unit_test(the_library_exports_what_the_header_declares),
-        cmocka_unit_test(the_library_can_be_loaded_at_run_time),
-        cmocka_unit_test(versions_agree),
-        cmocka_unit_test(a_program_of_another_version_is_refused),
-        cmocka_unit_test(zeros_are_defaults),
-        cmocka_unit_test(a_spec_makes_the_plan_that_accessors_tell_of),
-        cmocka_unit_test(fp8_is_multiplied_by_its_scales),
-        cmocka_unit_test(an_output_that_shares_memory_is_refused),
-        cmocka_unit_test(every_field_of_a_spec_counts),
-        cmocka_unit_test(a_spec_that_makes_no_sense_is_refused),
-        cmocka_unit_test(options_say_the_limit_of_sms_and_the_engine),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

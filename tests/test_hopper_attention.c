@@ -172,7 +172,7 @@ static int run(uint32_t number, const struct heads *s, uint64_t seed,
 }
 
 /* Scores that differ little, and so much that references are raised in many blocks. */
-static void test_shapes(void **state)
+CASE(test_shapes)
 {
     static const struct heads shapes[] = {
         {1, 1, 1, 1, 1, 64, 0, 1, 0},     {2, 2, 1, 130, 70, 64, 1, 1, 0},
@@ -191,7 +191,7 @@ static void test_shapes(void **state)
 }
 
 /* Behind a mask, behind the last key, and seen by some rows of a tile. */
-static void test_values_that_are_not_finite(void **state)
+CASE(test_values_that_are_not_finite)
 {
     static const struct heads shapes[] = {{1, 1, 1, 1, 1, 64, 0, 1, 1},
                                           {1, 1, 1, 200, 200, 64, 1, 1, 1},
@@ -204,7 +204,7 @@ static void test_values_that_are_not_finite(void **state)
 
 /* What a block of keys multiplies its row's sums by is 1 where the row's maximum stays: were it off
  * by a rounding, the same in each block, the row's logarithm would be off by 256 of them. */
-static void test_long_sequence(void **state)
+CASE(test_long_sequence)
 {
     static const struct heads shape = {1, 1, 1, 64, 32768, 64, 0, 8, 0};
     assert_int_equal(run(FIRST_ENGINE, &shape, 1, NULL, NULL, NULL), 0);
@@ -214,7 +214,7 @@ static void test_long_sequence(void **state)
 /* What keeps its threads in step is needed: without a barrier O is wrong or there is a sentence, in
  * one of a few orders. But for two: where lanes come together, which orders nothing, and before a
  * source is told that a tile is stored, since this one tells nobody. */
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     static const struct heads shape = {1, 3, 1, 70, 150, 64, 0, 1, 0};
     for (uint32_t t = 0; t < 2; t++) {
@@ -234,12 +234,4 @@ static void test_mutants(void **state)
             }
         assert_true(survivors <= 2);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_values_that_are_not_finite),
-        cmocka_unit_test(test_long_sequence), cmocka_unit_test(test_mutants)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

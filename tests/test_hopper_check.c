@@ -112,7 +112,7 @@ static struct check_result products_agree(const struct products *p)
     return gpu;
 }
 
-static void test_right_products(void **state)
+CASE(test_right_products)
 {
     for (int transposed = 0; transposed < 2; transposed++)
         for (uint32_t products = 1; products <= PRODUCTS; products++) {
@@ -132,7 +132,7 @@ static void test_right_products(void **state)
 }
 
 /* One wrong element is found where it is, in the last tile's odd corner, too. */
-static void test_a_wrong_element(void **state)
+CASE(test_a_wrong_element)
 {
     static const uint64_t places[] = {5 * N + 3, M * N - 1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -147,7 +147,7 @@ static void test_a_wrong_element(void **state)
 }
 
 /* An element that was never written, and one that is off by a unit of bf16. */
-static void test_nothing_written_and_a_rounding(void **state)
+CASE(test_nothing_written_and_a_rounding)
 {
     struct products *p = products_make(1, 1, 0);
     p->c[N + 1] = 0xffff;
@@ -261,7 +261,7 @@ static struct check_result attention_agree(const struct attention *t)
     return gpu;
 }
 
-static void test_attention(void **state)
+CASE(test_attention)
 {
     for (int causal = 0; causal < 2; causal++) {
         struct attention *t = attention_make(causal, (uint32_t)causal);
@@ -381,7 +381,7 @@ static struct check_result layer_agree(const struct layer *l)
     return gpu;
 }
 
-static void test_right_layers(void **state)
+CASE(test_right_layers)
 {
     for (int transposed = 0; transposed < 2; transposed++) {
         struct layer *l = layer_make(transposed, !transposed);
@@ -395,7 +395,7 @@ static void test_right_layers(void **state)
 
 /* A wrong element, one that was never written, a weight that is another's, an expert's neighbour.
  */
-static void test_wrong_layers(void **state)
+CASE(test_wrong_layers)
 {
     for (int mistake = 0; mistake < 4; mistake++) {
         struct layer *l = layer_make(0, 1);
@@ -492,7 +492,7 @@ static void layer_run_fp8(const uint8_t *records, const uint32_t *ids, const flo
 
 /* Both checks find a right layer right, and one whose activation has one scale a row wrong by its
  * norm. */
-static void test_layers_of_fp8(void **state)
+CASE(test_layers_of_fp8)
 {
     static uint16_t x[TOKENS_8 * HIDDEN_8], y[TOKENS_8 * HIDDEN_8];
     static uint8_t records[TOKENS_8 * 160];
@@ -543,7 +543,7 @@ static void test_layers_of_fp8(void **state)
 
 /* A GPU makes the same numbers of codes and scales as the host: rows and K that end within a block,
  * many binades, NaN. */
-static void test_dequantized(void **state)
+CASE(test_dequantized)
 {
     enum { ROWS = 150, DEPTH = 208, PITCH = 156, SCALES = 2 * PITCH };
     uint16_t *x = malloc(ROWS * DEPTH * sizeof *x);
@@ -573,19 +573,4 @@ static void test_dequantized(void **state)
     free(q);
     free(scales);
     free(x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right_products),
-        cmocka_unit_test(test_a_wrong_element),
-        cmocka_unit_test(test_nothing_written_and_a_rounding),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_right_layers),
-        cmocka_unit_test(test_wrong_layers),
-        cmocka_unit_test(test_layers_of_fp8),
-        cmocka_unit_test(test_dequantized),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

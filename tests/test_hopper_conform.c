@@ -54,7 +54,7 @@ static uint64_t hash_of(uint32_t number, uint64_t seed, const struct hopper_muta
     return hash;
 }
 
-static void test_every_order_gives_the_same_bits(void **state)
+CASE(test_every_order_gives_the_same_bits)
 {
     FILE *golden = fopen("tests/golden/hopper_conformance.txt", "r");
     assert_non_null(golden);
@@ -83,7 +83,7 @@ static uint32_t number_of(const char *name)
 }
 
 /* Sums that mma.sync leaves in a warpgroup's registers lie as wgmma's do. */
-static void test_mma_gives_what_wgmma_gives(void **state)
+CASE(test_mma_gives_what_wgmma_gives)
 {
     assert_true(hash_of(number_of("mma_64_nk"), 0, NULL) ==
                 hash_of(number_of("wgmma_64_nk"), 0, NULL));
@@ -92,7 +92,7 @@ static void test_mma_gives_what_wgmma_gives(void **state)
 }
 
 /* Numbers that both types have make the same sums. */
-static void test_fp16_gives_what_bf16_gives(void **state)
+CASE(test_fp16_gives_what_bf16_gives)
 {
     static const char *const of[][2] = {{"mma_64_f16_nk", "mma_64_nk"},
                                         {"mma_64_f16_kn", "mma_64_kn"},
@@ -116,17 +116,8 @@ static void copies_are_waited_for(const char *name, uint32_t count)
         }
 }
 
-static void test_copies_are_waited_for(void **state)
+CASE(test_copies_are_waited_for)
 {
     copies_are_waited_for("copy_async", 2);
     copies_are_waited_for("copy_groups", 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_order_gives_the_same_bits),
-                                       cmocka_unit_test(test_mma_gives_what_wgmma_gives),
-                                       cmocka_unit_test(test_fp16_gives_what_bf16_gives),
-                                       cmocka_unit_test(test_copies_are_waited_for)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,7 +130,7 @@ static void every_subset(uint32_t subject, const uint32_t *which, uint32_t count
     }
 }
 
-static void test_every_subset(void **state)
+CASE(test_every_subset)
 {
     for (uint32_t subject = 0; subject < SUBJECTS; subject++) {
         struct hopper_subject_run r = {.subject = subject, .sites = note};
@@ -175,7 +175,7 @@ static void test_every_subset(void **state)
 
 /* ---- budgets ---- */
 
-static void test_out_of_steps(void **state)
+CASE(test_out_of_steps)
 {
     struct hopper_gemm g = {130, 72, 136, 0, {128, 64, 1}, 2};
     struct hopper *h;
@@ -238,7 +238,7 @@ static int write_behind(struct shadow *s, struct known_table *table, uint32_t cl
 
 /* Readers of one word that nothing orders, all threads of several SMs: who comes behind them has to
  * know of each, and the watch forgets none while it sweeps out what other words had. */
-static void test_every_reader(void **state)
+CASE(test_every_reader)
 {
     enum { WORDS = 64 };
     struct known_table *table = known_table_create(SMS);
@@ -268,7 +268,7 @@ static void test_every_reader(void **state)
 
 /* Readers who come again and again take the place of what they did before, and the last read of each
  * counts. */
-static void test_readers_again(void **state)
+CASE(test_readers_again)
 {
     enum { SHORT = 8, FEW = 20, ROUNDS = 2000 };
     struct known_table *table = known_table_create(1);
@@ -305,7 +305,7 @@ static void test_readers_again(void **state)
 }
 
 /* There is room for so many histories: where it runs out, the watch says that it has forgotten. */
-static void test_out_of_room(void **state)
+CASE(test_out_of_room)
 {
     struct shadow s;
     assert_int_equal(shadow_open(&s, 1 << 20, 1), 0);
@@ -316,13 +316,4 @@ static void test_out_of_room(void **state)
         access_word(&s, reader, 1, 0, word);
     assert_int_equal(s.cut, 1);
     shadow_close(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_subset), cmocka_unit_test(test_out_of_steps),
-        cmocka_unit_test(test_every_reader), cmocka_unit_test(test_readers_again),
-        cmocka_unit_test(test_out_of_room)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

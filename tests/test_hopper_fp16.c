@@ -59,37 +59,37 @@ static void explore(enum mk_op op, enum mk_engine engine)
     assert_true(one_shots > 4 && behind > 2 && (op == MK_OP_AG_GEMM || exact > 1));
 }
 
-static void test_ag_gemm(void **state)
+CASE(test_ag_gemm)
 {
     explore(MK_OP_AG_GEMM, MK_ENGINE_WGMMA);
 }
 
-static void test_ag_gemm_on_mma(void **state)
+CASE(test_ag_gemm_on_mma)
 {
     explore(MK_OP_AG_GEMM, MK_ENGINE_MMA);
 }
 
-static void test_gemm_rs(void **state)
+CASE(test_gemm_rs)
 {
     explore(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
 }
 
-static void test_gemm_rs_on_mma(void **state)
+CASE(test_gemm_rs_on_mma)
 {
     explore(MK_OP_GEMM_RS, MK_ENGINE_MMA);
 }
 
-static void test_gemm_ar(void **state)
+CASE(test_gemm_ar)
 {
     explore(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
 }
 
-static void test_gemm_ar_on_mma(void **state)
+CASE(test_gemm_ar_on_mma)
 {
     explore(MK_OP_GEMM_AR, MK_ENGINE_MMA);
 }
 
-static void test_reduce_scatter(void **state)
+CASE(test_reduce_scatter)
 {
     for (uint64_t seed = 0; seed < 12; seed++) {
         const uint32_t nodes = 1 + seed % 2, gpus = 1 + (uint32_t)(seed / 2 % 3);
@@ -102,15 +102,4 @@ static void test_reduce_scatter(void **state)
         sim_world_emulate(&c, 1);
         right(&c);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ag_gemm),        cmocka_unit_test(test_ag_gemm_on_mma),
-        cmocka_unit_test(test_gemm_rs),        cmocka_unit_test(test_gemm_rs_on_mma),
-        cmocka_unit_test(test_gemm_ar),        cmocka_unit_test(test_gemm_ar_on_mma),
-        cmocka_unit_test(test_reduce_scatter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

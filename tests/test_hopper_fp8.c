@@ -171,7 +171,7 @@ static void right(const struct fp8_case *t, uint64_t seed)
                  t->tiling.cluster, (int)seed, text);
 }
 
-static void test_every_tile(void **state)
+CASE(test_every_tile)
 {
     static const int64_t shapes[][3] = {{131, 264, 272}, {1, 8, 16}};
     for (uint32_t i = 0; i < 2; i++)
@@ -182,7 +182,7 @@ static void test_every_tile(void **state)
         }
 }
 
-static void test_rows_and_tensors(void **state)
+CASE(test_rows_and_tensors)
 {
     for (uint32_t t = 0; t < TILINGS; t++)
         for (int form = (int)t % 2; form < 4; form += 2) {
@@ -193,7 +193,7 @@ static void test_rows_and_tensors(void **state)
 }
 
 /* More stages of K than the ring has, and more tiles than blocks. */
-static void test_orders(void **state)
+CASE(test_orders)
 {
     for (uint64_t seed = 0; seed < 6; seed++) {
         const struct fp8_case c = {
@@ -203,7 +203,7 @@ static void test_orders(void **state)
 }
 
 /* An element of A, of B; a scale of one row and block. The judge wants all other elements whole. */
-static void test_nan(void **state)
+CASE(test_nan)
 {
     for (uint32_t i = 0; i < 9; i++) {
         const struct fp8_case c = {70,
@@ -219,7 +219,7 @@ static void test_nan(void **state)
     }
 }
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
     uint64_t data[64] = {0};
     float scale[4] = {1, 1, 1, 1};
@@ -254,7 +254,7 @@ static int unseen(const struct hopper_site *s, uint32_t variant)
     return s->what == HOPPER_P_SYNCWARP;
 }
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     static struct hopper_site sites[512];
     uint32_t count = 512, tried = 0;
@@ -276,13 +276,4 @@ static void test_mutants(void **state)
         }
     print_message("%u mutants\n", tried);
     assert_true(tried >= 6);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_tile), cmocka_unit_test(test_rows_and_tensors),
-        cmocka_unit_test(test_orders),     cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_mutants)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,19 +31,19 @@ static void every_tile(int kn)
         }
 }
 
-static void test_b_nk(void **state)
+CASE(test_b_nk)
 {
     every_tile(0);
 }
 
-static void test_b_kn(void **state)
+CASE(test_b_kn)
 {
     every_tile(1);
 }
 
 /* More stages of K than the ring has, and more tiles than CTAs: laps, and stores under the next
  * tile. */
-static void test_orders(void **state)
+CASE(test_orders)
 {
     for (uint64_t seed = 0; seed < 24; seed++) {
         const struct hopper_gemm g = {260, 136, 392, (int)(seed & 1), tilings[seed % TILINGS], 2};
@@ -51,7 +51,7 @@ static void test_orders(void **state)
     }
 }
 
-static void test_an_order_is_had_again(void **state)
+CASE(test_an_order_is_had_again)
 {
     const struct hopper_gemm g = {130, 72, 136, 0, tilings[3], 2};
     char text[1024];
@@ -109,7 +109,7 @@ static int mma_run(uint32_t number, int kn, const int64_t *shape, uint64_t seed,
     return result;
 }
 
-static void test_mma_engine(void **state)
+CASE(test_mma_engine)
 {
     static const int64_t shapes[][3] = {{390, 200, 200}, {1, 8, 8}, {257, 136, 264}};
     uint32_t tiles = 0;
@@ -125,7 +125,7 @@ static void test_mma_engine(void **state)
  * wrong or there is a sentence, in one of a few orders. A few waits and meetings of lanes may be left
  * out unseen: a lane's second look at a barrier (ring_wait), since the lane then meets one whose
  * first look came late enough, and meetings that compilers of PTX want and the emulation does not. */
-static void test_mma_mutants(void **state)
+CASE(test_mma_mutants)
 {
     static const int64_t shape[3] = {40, 72, 200};
     for (uint32_t number = 0; number < 2; number++) { /* by cp.async, and by TMA */
@@ -148,13 +148,4 @@ static void test_mma_mutants(void **state)
         assert_true(survive <= 5);
         assert_true(made >= 8);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_b_nk),       cmocka_unit_test(test_b_kn),
-        cmocka_unit_test(test_orders),     cmocka_unit_test(test_an_order_is_had_again),
-        cmocka_unit_test(test_mma_engine), cmocka_unit_test(test_mma_mutants)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

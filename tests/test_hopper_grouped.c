@@ -139,19 +139,19 @@ static void every(uint32_t first_tile)
             }
 }
 
-static void test_wide_and_narrow(void **state)
+CASE(test_wide_and_narrow)
 {
     every(0);
 }
 
-static void test_medium(void **state)
+CASE(test_medium)
 {
     every(1);
 }
 
 /* More tiles of a block than there are places for them, one and two stages of K each: the producer
  * is ahead of the consumers by more than one tile. */
-static void test_orders(void **state)
+CASE(test_orders)
 {
     struct grouped_case c = {{1, 200, 0, 70, 130, 3}, 200, 64, 0, {128, 64, 1}};
     for (uint64_t seed = 0; seed < 16; seed++) {
@@ -161,7 +161,7 @@ static void test_orders(void **state)
     }
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct hopper *h;
     const struct hopper_config config = {.ranks = 1, .sms = 2, .memory = (size_t)1 << 28};
@@ -188,12 +188,4 @@ static void test_refusals(void **state)
     g.c = (uint16_t *)m + 1;
     assert_int_equal(emulated_gemm_grouped_run(&g, NULL), -22);
     hopper_destroy(h);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wide_and_narrow),
-                                       cmocka_unit_test(test_medium), cmocka_unit_test(test_orders),
-                                       cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

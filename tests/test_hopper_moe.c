@@ -51,12 +51,12 @@ static void explore(enum mk_op op, enum mk_engine engine, uint64_t first, uint64
     coroutine_pool_destroy(pool);
 }
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     explore(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA, 0, 1, 3);
 }
 
-static void test_orders_on_mma(void **state)
+CASE(test_orders_on_mma)
 {
     explore(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_MMA, 0, 1, 3);
 }
@@ -84,22 +84,22 @@ static void fp8_orders(enum mk_engine engine)
         }
 }
 
-static void test_fp8_orders(void **state)
+CASE(test_fp8_orders)
 {
     fp8_orders(MK_ENGINE_WGMMA);
 }
 
-static void test_fp8_orders_on_mma(void **state)
+CASE(test_fp8_orders_on_mma)
 {
     fp8_orders(MK_ENGINE_MMA);
 }
 
-static void test_layer_orders(void **state)
+CASE(test_layer_orders)
 {
     explore(MK_OP_MOE_FFN, MK_ENGINE_WGMMA, 0, 1, 4);
 }
 
-static void test_layer_orders_on_mma(void **state)
+CASE(test_layer_orders_on_mma)
 {
     explore(MK_OP_MOE_FFN, MK_ENGINE_MMA, 0, 1, 4);
 }
@@ -131,19 +131,19 @@ static void fp8_layer_orders(enum mk_engine engine)
         }
 }
 
-static void test_fp8_layer_orders(void **state)
+CASE(test_fp8_layer_orders)
 {
     fp8_layer_orders(MK_ENGINE_WGMMA);
 }
 
-static void test_fp8_layer_orders_on_mma(void **state)
+CASE(test_fp8_layer_orders_on_mma)
 {
     fp8_layer_orders(MK_ENGINE_MMA);
 }
 
 /* Sums that travel back as e4m3, on both engines and of both types: rows of whole blocks and of short
  * ones, added by a warp each and by several. */
-static void test_back_orders(void **state)
+CASE(test_back_orders)
 {
     for (uint32_t form = 1; form < FORMS; form++)
         for (uint64_t i = 0; i < 4; i++) {
@@ -173,7 +173,7 @@ static void test_back_orders(void **state)
 }
 
 /* What is no number, rows of zeros, scales far from 1. */
-static void test_fp8_layer_extremes(void **state)
+CASE(test_fp8_layer_extremes)
 {
     for (uint64_t i = 0; i < 8; i++) { /* on either engine */
         struct sim_world_config c = hopper_moe_config(MK_OP_MOE_FFN, 1, 2, 4 * i);
@@ -238,32 +238,32 @@ static void tables(enum mk_engine engine)
     }
 }
 
-static void test_tables(void **state)
+CASE(test_tables)
 {
     tables(MK_ENGINE_WGMMA);
 }
 
-static void test_tables_on_mma(void **state)
+CASE(test_tables_on_mma)
 {
     tables(MK_ENGINE_MMA);
 }
 
-static void test_larger(void **state)
+CASE(test_larger)
 {
     larger(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA);
 }
 
-static void test_larger_on_mma(void **state)
+CASE(test_larger_on_mma)
 {
     larger(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_MMA);
 }
 
-static void test_larger_layer(void **state)
+CASE(test_larger_layer)
 {
     larger(MK_OP_MOE_FFN, MK_ENGINE_WGMMA);
 }
 
-static void test_larger_layer_on_mma(void **state)
+CASE(test_larger_layer_on_mma)
 {
     larger(MK_OP_MOE_FFN, MK_ENGINE_MMA);
 }
@@ -290,12 +290,12 @@ static void groups(enum mk_engine engine)
     }
 }
 
-static void test_groups(void **state)
+CASE(test_groups)
 {
     groups(MK_ENGINE_WGMMA);
 }
 
-static void test_groups_on_mma(void **state)
+CASE(test_groups_on_mma)
 {
     groups(MK_ENGINE_MMA);
 }
@@ -317,12 +317,12 @@ static void few_tokens(enum mk_engine engine)
     }
 }
 
-static void test_few_tokens(void **state)
+CASE(test_few_tokens)
 {
     few_tokens(MK_ENGINE_WGMMA);
 }
 
-static void test_few_tokens_on_mma(void **state)
+CASE(test_few_tokens_on_mma)
 {
     few_tokens(MK_ENGINE_MMA);
 }
@@ -347,47 +347,17 @@ static void faults(enum mk_op op, enum mk_engine engine)
     }
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     faults(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA);
 }
 
-static void test_layer_faults(void **state)
+CASE(test_layer_faults)
 {
     faults(MK_OP_MOE_FFN, MK_ENGINE_WGMMA);
 }
 
-static void test_layer_faults_on_mma(void **state)
+CASE(test_layer_faults_on_mma)
 {
     faults(MK_OP_MOE_FFN, MK_ENGINE_MMA);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_larger),
-        cmocka_unit_test(test_fp8_orders),
-        cmocka_unit_test(test_back_orders),
-        cmocka_unit_test(test_fp8_orders_on_mma),
-        cmocka_unit_test(test_fp8_layer_orders_on_mma),
-        cmocka_unit_test(test_fp8_layer_orders),
-        cmocka_unit_test(test_fp8_layer_extremes),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_layer_orders),
-        cmocka_unit_test(test_larger_layer),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_layer_faults),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_few_tokens),
-        cmocka_unit_test(test_orders_on_mma),
-        cmocka_unit_test(test_larger_on_mma),
-        cmocka_unit_test(test_tables_on_mma),
-        cmocka_unit_test(test_layer_orders_on_mma),
-        cmocka_unit_test(test_larger_layer_on_mma),
-        cmocka_unit_test(test_groups_on_mma),
-        cmocka_unit_test(test_few_tokens_on_mma),
-        cmocka_unit_test(test_layer_faults_on_mma),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,18 +55,18 @@ static void explore(enum mk_op op)
     coroutine_pool_destroy(pool);
 }
 
-static void test_dispatch(void **state)
+CASE(test_dispatch)
 {
     explore(MK_OP_MOE_DISPATCH);
 }
 
-static void test_combine(void **state)
+CASE(test_combine)
 {
     explore(MK_OP_MOE_COMBINE);
 }
 
 /* Records: 16 bytes are the least that rows differ by. */
-static void test_fp8(void **state)
+CASE(test_fp8)
 {
     for (uint32_t form = 0; form < FORMS; form++) {
         struct sim_world_config c =
@@ -81,7 +81,7 @@ static void test_fp8(void **state)
 /* More tokens than a warp has lanes, more experts than a block has warps, tiles that are taken in
  * several parts, with more places than one block makes tables of; and few tokens, whose sums warps
  * share. */
-static void test_larger(void **state)
+CASE(test_larger)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
         struct sim_world_config c =
@@ -98,7 +98,7 @@ static void test_larger(void **state)
 }
 
 /* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
-static void test_faults(void **state)
+CASE(test_faults)
 {
     for (uint32_t i = 0; i < 8; i++) {
         struct sim_world_config c =
@@ -118,7 +118,7 @@ static void test_faults(void **state)
 
 /* Of few tokens one block numbers places and several lay tables out: where experts are so many that a
  * block's words lie in memory, each of these has words of its own. */
-static void test_many_experts_of_few_tokens(void **state)
+CASE(test_many_experts_of_few_tokens)
 {
     for (uint64_t seed = 0; seed < 6; seed += 3) {
         struct sim_world_config c = config_of(MK_OP_MOE_DISPATCH, 1, 2, seed);
@@ -133,17 +133,4 @@ static void test_many_experts_of_few_tokens(void **state)
         c.unwatched = 1;
         right(&c);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_experts_of_few_tokens),
-        cmocka_unit_test(test_dispatch),
-        cmocka_unit_test(test_combine),
-        cmocka_unit_test(test_fp8),
-        cmocka_unit_test(test_larger),
-        cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

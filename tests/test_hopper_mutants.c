@@ -157,7 +157,7 @@ static int may_all_survive(const struct hopper_mutation *m)
     return e < EQUIVALENT && left <= equivalent[e].most;
 }
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     struct hopper_subject_run r = {.sites = note_here};
     uint32_t caught = 0, waits = 0, incomplete = 0;
@@ -209,10 +209,4 @@ static void test_mutants(void **state)
     assert_true(caught >= 100);
     assert_true(waits >= 2); /* of TMA's warp, and where the launch's number is asked for */
     assert_int_equal(unexpected, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mutants)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

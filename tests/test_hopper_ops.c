@@ -52,32 +52,32 @@ static void explore(enum mk_op op, enum mk_engine engine, uint64_t watched, uint
     coroutine_pool_destroy(pool);
 }
 
-static void test_ag_gemm(void **state)
+CASE(test_ag_gemm)
 {
     explore(MK_OP_AG_GEMM, MK_ENGINE_WGMMA, 1, 3);
 }
 
-static void test_ag_gemm_on_mma(void **state)
+CASE(test_ag_gemm_on_mma)
 {
     explore(MK_OP_AG_GEMM, MK_ENGINE_MMA, 1, 0);
 }
 
-static void test_gemm_rs(void **state)
+CASE(test_gemm_rs)
 {
     explore(MK_OP_GEMM_RS, MK_ENGINE_WGMMA, 1, 3);
 }
 
-static void test_gemm_rs_on_mma(void **state)
+CASE(test_gemm_rs_on_mma)
 {
     explore(MK_OP_GEMM_RS, MK_ENGINE_MMA, 1, 0);
 }
 
-static void test_gemm_ar(void **state)
+CASE(test_gemm_ar)
 {
     explore(MK_OP_GEMM_AR, MK_ENGINE_WGMMA, 1, 3);
 }
 
-static void test_gemm_ar_on_mma(void **state)
+CASE(test_gemm_ar_on_mma)
 {
     explore(MK_OP_GEMM_AR, MK_ENGINE_MMA, 1, 0);
 }
@@ -105,17 +105,17 @@ static void only_moves(enum mk_op op)
     coroutine_pool_destroy(pool);
 }
 
-static void test_all_gather(void **state)
+CASE(test_all_gather)
 {
     only_moves(MK_OP_ALL_GATHER);
 }
 
-static void test_all_to_all(void **state)
+CASE(test_all_to_all)
 {
     only_moves(MK_OP_ALL_TO_ALL);
 }
 
-static void test_reduce_scatter(void **state)
+CASE(test_reduce_scatter)
 {
     only_moves(MK_OP_REDUCE_SCATTER);
 }
@@ -174,7 +174,7 @@ static void one_shot(enum mk_op op, enum mk_engine engine)
     joint_tiles(op, engine, 1);
 }
 
-static void test_gemm_ar_shared(void **state)
+CASE(test_gemm_ar_shared)
 {
     joint_tiles(MK_OP_GEMM_AR, MK_ENGINE_WGMMA, 3);
 }
@@ -182,7 +182,7 @@ static void test_gemm_ar_shared(void **state)
 /* The last tiles cut along K: on one rank and on several, slices of unequal K, rows and columns
  * that no group of 16 divides, three launches; a norm of C's rows behind them; others' last tiles
  * that come earlier. */
-static void test_gemm_rs_cut(void **state)
+CASE(test_gemm_rs_cut)
 {
     static const struct {
         uint32_t gpus, sms, slices;
@@ -215,19 +215,19 @@ static void test_gemm_rs_cut(void **state)
     coroutine_pool_destroy(pool);
 }
 
-static void test_ag_gemm_one_shot(void **state)
+CASE(test_ag_gemm_one_shot)
 {
     one_shot(MK_OP_AG_GEMM, MK_ENGINE_WGMMA);
 }
 
-static void test_ag_gemm_one_shot_on_mma(void **state)
+CASE(test_ag_gemm_one_shot_on_mma)
 {
     one_shot(MK_OP_AG_GEMM, MK_ENGINE_MMA);
 }
 
 /* ag_gemm's tiles of a last wave are halved, in tiles of one CTA and of two; others' last tiles have
  * half the rows, or fewer. gemm_ar on three ranks stores tiles at the peers straight from registers. */
-static void test_halves_and_straight(void **state)
+CASE(test_halves_and_straight)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
         const uint64_t whole[3] = {128 * (1 + (seed >> 1 & 1)), 520, 136},
@@ -308,25 +308,25 @@ static void gated(enum mk_engine engine, int fp8, uint64_t seed)
     right(&c);
 }
 
-static void test_ag_gemm_gated(void **state)
+CASE(test_ag_gemm_gated)
 {
     for (uint64_t seed = 0; seed < 24; seed++)
         gated(MK_ENGINE_WGMMA, 0, seed);
 }
 
-static void test_ag_gemm_gated_on_mma(void **state)
+CASE(test_ag_gemm_gated_on_mma)
 {
     for (uint64_t seed = 0; seed < 24; seed++)
         gated(MK_ENGINE_MMA, 0, seed);
 }
 
-static void test_ag_gemm_gated_fp8(void **state)
+CASE(test_ag_gemm_gated_fp8)
 {
     for (uint64_t seed = 0; seed < 16; seed++)
         gated(MK_ENGINE_WGMMA, 1, seed);
 }
 
-static void test_ag_gemm_gated_fp8_on_mma(void **state)
+CASE(test_ag_gemm_gated_fp8_on_mma)
 {
     for (uint64_t seed = 0; seed < 16; seed++)
         gated(MK_ENGINE_MMA, 1, seed);
@@ -337,7 +337,7 @@ static void test_ag_gemm_gated_fp8_on_mma(void **state)
  * pieces that do not divide them; on two nodes, where scales have puts of their own. B has scales of
  * blocks, or of columns; of two shots ranks have rows that 4 does not divide. Scales come near 2^40 and
  * 2^-40. */
-static void test_ag_gemm_fp8(void **state)
+CASE(test_ag_gemm_fp8)
 {
     static const uint64_t of[][3] = {{132, 72, 144}, {4, 8, 16}, {68, 136, 656}};
     const struct mk_gemm_tile few = {64, 64, 1};
@@ -370,7 +370,7 @@ static void test_ag_gemm_fp8(void **state)
 }
 
 /* The same on engine mma. */
-static void test_ag_gemm_fp8_on_mma(void **state)
+CASE(test_ag_gemm_fp8_on_mma)
 {
     static const uint64_t of[][3] = {{132, 72, 144}, {4, 8, 16}, {68, 136, 656}};
     struct mk_gemm_tile tile;
@@ -432,49 +432,49 @@ static void sums_of_fp8(enum mk_op op, enum mk_engine engine)
     assert_true(one_shots > 4);
 }
 
-static void test_gemm_rs_fp8(void **state)
+CASE(test_gemm_rs_fp8)
 {
     sums_of_fp8(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
 }
 
-static void test_gemm_rs_fp8_on_mma(void **state)
+CASE(test_gemm_rs_fp8_on_mma)
 {
     sums_of_fp8(MK_OP_GEMM_RS, MK_ENGINE_MMA);
 }
 
-static void test_gemm_ar_fp8(void **state)
+CASE(test_gemm_ar_fp8)
 {
     sums_of_fp8(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
 }
 
-static void test_gemm_ar_fp8_on_mma(void **state)
+CASE(test_gemm_ar_fp8_on_mma)
 {
     sums_of_fp8(MK_OP_GEMM_AR, MK_ENGINE_MMA);
 }
 
-static void test_gemm_rs_one_shot(void **state)
+CASE(test_gemm_rs_one_shot)
 {
     one_shot(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
 }
 
-static void test_gemm_ar_one_shot(void **state)
+CASE(test_gemm_ar_one_shot)
 {
     one_shot(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
 }
 
-static void test_gemm_rs_one_shot_on_mma(void **state)
+CASE(test_gemm_rs_one_shot_on_mma)
 {
     one_shot(MK_OP_GEMM_RS, MK_ENGINE_MMA);
 }
 
-static void test_gemm_ar_one_shot_on_mma(void **state)
+CASE(test_gemm_ar_one_shot_on_mma)
 {
     one_shot(MK_OP_GEMM_AR, MK_ENGINE_MMA);
 }
 
 /* Rows that the ranks do not share evenly, fewer than there are ranks, more than a tile's. Behind A
  * and C lies nobody's memory: who touches it is found. */
-static void test_gemm_ar_any_rows(void **state)
+CASE(test_gemm_ar_any_rows)
 {
     static const uint32_t of[][3] = {{1, 2, 257}, {1, 3, 131}, {1, 4, 3}, {2, 1, 1},
                                      {2, 2, 17},  {2, 1, 259}, {1, 4, 9}};
@@ -495,7 +495,7 @@ static void test_gemm_ar_any_rows(void **state)
 /* A residual and a norm in the registers of consumers, or a residual alone: rows and columns end with no tile, a row
  * has one tile or three, a warp several rows to add up; both kinds of sums. Where a CTA has several tiles, or one has
  * more rows, a norm stands behind all of them. */
-static void test_norm_inside(void **state)
+CASE(test_norm_inside)
 {
     static const uint32_t of[][3] = {{1, 1, 136}, {2, 17, 136}, {3, 64, 72}, {2, 70, 40},
                                      {4, 3, 136}, {2, 128, 64}, {2, 40, 264}};
@@ -530,7 +530,7 @@ static void test_norm_inside(void **state)
 /* A norm whose rows become codes and scales: blocks of 128 columns, and last ones of fewer; rows of more words than a
  * block has threads for at a time; in registers, where two tiles share a block, and behind all tiles; both engines, every
  * type, both kinds of sums, one shot and two. And norms of FP8's sums. */
-static void test_norm_quantized(void **state)
+CASE(test_norm_quantized)
 {
     enum { BF16, FP16, FP8 };
     static const struct {
@@ -579,7 +579,7 @@ static void test_norm_quantized(void **state)
 
 /* Two CTAs that split K: halves of whole stages, of an odd number of them and of one that is short; last tiles of fewer rows,
  * of no rows of the second CTA, and of fewer columns; several tiles of a pair; both kinds of one shot; norms behind it. */
-static void test_split_k(void **state)
+CASE(test_split_k)
 {
     static const uint32_t of[][3] = {{128, 128, 256}, {260, 192, 200}, {200, 256, 72},
                                      {256, 248, 136}, {384, 256, 264}, {40, 512, 64}};
@@ -603,7 +603,7 @@ static void test_split_k(void **state)
 
 /* Tiles of 192 columns, of one shot: whole, of fewer rows and columns, of less than a box; several of a CTA, whose sums pass
  * the outbox; both layouts; norms behind them; shards that come slice by slice. */
-static void test_middle(void **state)
+CASE(test_middle)
 {
     static const uint32_t of[][3] = {{128, 192, 256}, {260, 400, 136}, {64, 8, 72}, {384, 768, 64}};
     for (uint64_t seed = 0; seed < 12; seed++) {
@@ -629,7 +629,7 @@ static void test_middle(void **state)
 
 /* Blocks of columns: as many of each rank, whose last tile is short; or whole tiles, of which the last rank has fewer, or
  * none; fewer rows than a tile and more; between nodes and within one, where C lies in the heap; both engines, every type, norms. */
-static void test_columns(void **state)
+CASE(test_columns)
 {
     static const uint32_t of[][2] = {{3, 192}, {70, 320}, {140, 512}, {1, 384}, {260, 576}};
     for (uint64_t seed = 0; seed < 18; seed++) {
@@ -668,7 +668,7 @@ static void test_columns(void **state)
 /* More tiles of a CTA, and of a cluster, than the producer keeps what consumers need to know of:
  * its places are written again. And more tiles of its own than consumers of engine mma may be
  * ahead of the warp that pushes them. */
-static void test_many_tiles(void **state)
+CASE(test_many_tiles)
 {
     static const uint64_t shape[3] = {260, 520, 136};
     for (uint64_t seed = 0; seed < 3; seed++) {
@@ -685,7 +685,7 @@ static void test_many_tiles(void **state)
 }
 
 /* So many tiles that a put takes two; neither rows nor columns end with a tile. */
-static void test_large_puts(void **state)
+CASE(test_large_puts)
 {
     static const uint64_t shape[3] = {500, 504, 8};
     for (uint64_t seed = 3; seed < 5; seed++) { /* tiles of 128 x 64, then both layouts */
@@ -702,7 +702,7 @@ static void test_large_puts(void **state)
 }
 
 /* A rank that stops, or a put that fails: the kernels' waits end, and the sentence says why. */
-static void test_faults(void **state)
+CASE(test_faults)
 {
     static const enum mk_op ops[] = {MK_OP_AG_GEMM, MK_OP_GEMM_RS, MK_OP_GEMM_AR};
     for (uint32_t i = 0; i < 9; i++) {
@@ -727,7 +727,7 @@ static void test_faults(void **state)
     }
 }
 
-static void test_what_cannot_be_emulated_is_refused(void **state)
+CASE(test_what_cannot_be_emulated_is_refused)
 {
     struct sim_world_result result;
     struct sim_world_config c = hopper_ops_config(MK_OP_AG_GEMM, 1, 2, shapes[0], 1);
@@ -737,7 +737,7 @@ static void test_what_cannot_be_emulated_is_refused(void **state)
 
 /* Blocks wait for each other: a plan whose blocks a GPU does not run all at once is refused before
  * it is launched, though it was made for a GPU that would. */
-static void test_blocks_that_do_not_fit_are_refused(void **state)
+CASE(test_blocks_that_do_not_fit_are_refused)
 {
     static const enum mk_op ops[] = {
         MK_OP_AG_GEMM, MK_OP_GEMM_RS,        MK_OP_GEMM_AR,    MK_OP_MOE_DISPATCH_GEMM,
@@ -768,7 +768,7 @@ static void test_blocks_that_do_not_fit_are_refused(void **state)
 
 /* Two ranks share the SMs of one GPU, half of them each, and rank 1 begins late: rank 0's second
  * launch, which is queued behind the first, leaves rank 1's half alone. */
-static void test_late_ranks_find_their_sms(void **state)
+CASE(test_late_ranks_find_their_sms)
 {
     static const enum mk_op ops[] = {MK_OP_AG_GEMM,        MK_OP_GEMM_RS,     MK_OP_GEMM_AR,
                                      MK_OP_MOE_DISPATCH,   MK_OP_MOE_COMBINE, MK_OP_REDUCE_SCATTER,
@@ -797,49 +797,4 @@ static void test_late_ranks_find_their_sms(void **state)
         c.unwatched = 1;
         right(&c);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm),
-                                       cmocka_unit_test(test_late_ranks_find_their_sms),
-                                       cmocka_unit_test(test_ag_gemm_on_mma),
-                                       cmocka_unit_test(test_gemm_rs),
-                                       cmocka_unit_test(test_gemm_rs_on_mma),
-                                       cmocka_unit_test(test_gemm_ar),
-                                       cmocka_unit_test(test_gemm_ar_on_mma),
-                                       cmocka_unit_test(test_gemm_rs_one_shot),
-                                       cmocka_unit_test(test_gemm_rs_cut),
-                                       cmocka_unit_test(test_halves_and_straight),
-                                       cmocka_unit_test(test_ag_gemm_one_shot),
-                                       cmocka_unit_test(test_ag_gemm_gated),
-                                       cmocka_unit_test(test_ag_gemm_gated_on_mma),
-                                       cmocka_unit_test(test_ag_gemm_gated_fp8),
-                                       cmocka_unit_test(test_ag_gemm_gated_fp8_on_mma),
-                                       cmocka_unit_test(test_ag_gemm_fp8),
-                                       cmocka_unit_test(test_ag_gemm_fp8_on_mma),
-                                       cmocka_unit_test(test_gemm_rs_fp8),
-                                       cmocka_unit_test(test_gemm_rs_fp8_on_mma),
-                                       cmocka_unit_test(test_gemm_ar_fp8),
-                                       cmocka_unit_test(test_gemm_ar_fp8_on_mma),
-                                       cmocka_unit_test(test_ag_gemm_one_shot_on_mma),
-                                       cmocka_unit_test(test_gemm_ar_shared),
-                                       cmocka_unit_test(test_gemm_ar_one_shot),
-                                       cmocka_unit_test(test_gemm_rs_one_shot_on_mma),
-                                       cmocka_unit_test(test_gemm_ar_one_shot_on_mma),
-                                       cmocka_unit_test(test_gemm_ar_any_rows),
-                                       cmocka_unit_test(test_norm_inside),
-                                       cmocka_unit_test(test_norm_quantized),
-                                       cmocka_unit_test(test_split_k),
-                                       cmocka_unit_test(test_middle),
-                                       cmocka_unit_test(test_columns),
-                                       cmocka_unit_test(test_many_tiles),
-                                       cmocka_unit_test(test_all_gather),
-                                       cmocka_unit_test(test_all_to_all),
-                                       cmocka_unit_test(test_reduce_scatter),
-                                       cmocka_unit_test(test_large_puts),
-                                       cmocka_unit_test(test_faults),
-                                       cmocka_unit_test(test_what_cannot_be_emulated_is_refused),
-                                       cmocka_unit_test(test_blocks_that_do_not_fit_are_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

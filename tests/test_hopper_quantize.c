@@ -46,7 +46,7 @@ static void agree(uint32_t scaling, uint32_t type, uint64_t rows, uint64_t k)
     free(x);
 }
 
-static void test_same_bits(void **state)
+CASE(test_same_bits)
 {
     for (uint32_t scaling = 0; scaling < MK_SCALINGS; scaling++)
         for (uint32_t type = 0; type < MK_INPUTS; type++) {
@@ -56,17 +56,10 @@ static void test_same_bits(void **state)
 }
 
 /* The rows of 2080 are a thread block's; of 16448 the last 64 are read again. */
-static void test_long_rows(void **state)
+CASE(test_long_rows)
 {
     for (uint32_t type = 0; type < MK_INPUTS; type++) {
         agree(MK_SCALE_ROW, type, 8, 2080);
         agree(MK_SCALE_ROW, type, 2, 16448);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_long_rows)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

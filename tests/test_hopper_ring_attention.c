@@ -81,19 +81,19 @@ static void explore(enum mk_engine engine)
     coroutine_pool_destroy(pool);
 }
 
-static void test_ring_attention(void **state)
+CASE(test_ring_attention)
 {
     explore(MK_ENGINE_WGMMA);
 }
 
-static void test_ring_attention_on_mma(void **state)
+CASE(test_ring_attention_on_mma)
 {
     explore(MK_ENGINE_MMA);
 }
 
 /* Engine mma, a rank that stops or a put that fails: the kernels' waits end, and the sentence says
  * why. */
-static void test_faults_on_mma(void **state)
+CASE(test_faults_on_mma)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
         static const uint64_t unused[3] = {8, 8, 8};
@@ -115,7 +115,7 @@ static void test_faults_on_mma(void **state)
 
 /* Three blocks of a rank's own keys: the producer then looks whether all others are here, and what
  * it loads without another wait is ordered behind what it saw. */
-static void test_look(void **state)
+CASE(test_look)
 {
     struct coroutine_pool *pool;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
@@ -133,12 +133,4 @@ static void test_look(void **state)
         assert_int_equal(rc, 0);
     }
     coroutine_pool_destroy(pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring_attention), cmocka_unit_test(test_ring_attention_on_mma),
-        cmocka_unit_test(test_faults_on_mma), cmocka_unit_test(test_look)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

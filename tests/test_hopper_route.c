@@ -26,7 +26,7 @@ static void right(struct mk_topo topo, struct mk_moe moe, int routing, uint32_t 
 
 /* Runs of no, some and more than 32 tokens; warps with none, one and several runs; k that divides
  * 32, and not; more ranks, and experts, than a block's shared memory has room for counts of. */
-static void test_forms(void **state)
+CASE(test_forms)
 {
     static const struct {
         uint32_t nodes, gpus, parts;
@@ -44,17 +44,10 @@ static void test_forms(void **state)
         }
 }
 
-static void test_routings(void **state)
+CASE(test_routings)
 {
     for (int routing = 0; routing < ROUTINGS; routing++)
         for (uint32_t rank = 0; rank < 2; rank++)
             right((struct mk_topo){1, 2, rank}, (struct mk_moe){150, 8, 520, 6, 2}, routing, 2,
                   (uint64_t)routing);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),
-                                       cmocka_unit_test(test_routings)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,24 +53,24 @@ static void sums(enum mk_op op)
 
 /* The norm of a row, too, on engine wgmma; on engine mma a plan refuses it. A sum of squares that
  * is off by 2^-14 shows, by one unit in its last place it seldom does. */
-static void test_norms(void **state)
+CASE(test_norms)
 {
     const uint32_t norm = MK_EPILOGUE_RESIDUAL | MK_EPILOGUE_RMSNORM;
     same_cases(MK_OP_GEMM_AR, norm, 24, draw_plan, emulate);
     same_cases(MK_OP_GEMM_RS, norm, 8, draw_plan, emulate);
 }
 
-static void test_gemm_rs(void **state)
+CASE(test_gemm_rs)
 {
     sums(MK_OP_GEMM_RS);
 }
 
-static void test_gemm_ar(void **state)
+CASE(test_gemm_ar)
 {
     sums(MK_OP_GEMM_AR);
 }
 
-static void test_ag_gemm(void **state)
+CASE(test_ag_gemm)
 {
     sums(MK_OP_AG_GEMM);
 }
@@ -97,7 +97,7 @@ static void draw_layer_plan(struct sim_random *r, struct sim_world_config *c)
     c->launches = 1;
 }
 
-static void test_moe_ffn(void **state)
+CASE(test_moe_ffn)
 {
     same_token_cases(20, 1, draw_layer_plan);
 }
@@ -125,7 +125,7 @@ static void draw_attention_plan(struct sim_random *r, struct sim_world_config *c
     c->unwatched = 1; /* test_hopper_ring_attention watches the same accesses */
 }
 
-static void test_ring_attention(void **state)
+CASE(test_ring_attention)
 {
     for (uint32_t i = 0; i < 2; i++) {
         attention_engine = i ? MK_ENGINE_MMA : MK_ENGINE_WGMMA;
@@ -133,13 +133,4 @@ static void test_ring_attention(void **state)
         same_attention_cases(5, 128, 1, 4, 4, draw_attention_plan);
         same_attention_cases(6, 64, 0, 4, 4, draw_attention_plan);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm_rs),        cmocka_unit_test(test_gemm_ar),
-        cmocka_unit_test(test_ag_gemm),        cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_ring_attention), cmocka_unit_test(test_norms)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

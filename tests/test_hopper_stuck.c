@@ -68,13 +68,13 @@ static const char *const attention[] = {"of K to be filled and read", "of V to b
                                         "of Q to be filled and read", NULL};
 static const char *const gemm[] = {"of the engine to be filled and read", NULL};
 
-static void test_loads(void **state)
+CASE(test_loads)
 {
     every_place(MK_OP_RING_ATTENTION, "attention.cuh", HOPPER_P_LOAD, attention);
     every_place(MK_OP_AG_GEMM, "gemm_produce.cuh", HOPPER_P_LOAD, gemm);
 }
 
-static void test_arrivals(void **state)
+CASE(test_arrivals)
 {
     every_place(MK_OP_RING_ATTENTION, "pipeline.cuh", HOPPER_P_ARRIVE, attention);
     every_place(MK_OP_AG_GEMM, "pipeline.cuh", HOPPER_P_ARRIVE, gemm);
@@ -83,7 +83,7 @@ static void test_arrivals(void **state)
 /* Peers that are late one after the other, each by nine tenths of the timeout: a launch waits for
  * them in a chain, and no bound of a barrier ends it, though one that came early waits all the
  * while that the one before it runs, too. */
-static void test_late_peers(void **state)
+CASE(test_late_peers)
 {
     for (uint32_t i = 0; i < 4; i++) {
         struct sim_world_config c = config_of(MK_OP_AG_GEMM);
@@ -103,12 +103,4 @@ static void test_late_peers(void **state)
         assert_int_equal(sim_world_run(&c, &r), -EIO);
         assert_non_null(strstr(r.sentence, "rank 1"));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_loads),
-                                       cmocka_unit_test(test_arrivals),
-                                       cmocka_unit_test(test_late_peers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,19 +43,12 @@ static void sums(enum mk_op op)
     }
 }
 
-static void test_gemm_rs(void **state)
+CASE(test_gemm_rs)
 {
     sums(MK_OP_GEMM_RS);
 }
 
-static void test_gemm_ar(void **state)
+CASE(test_gemm_ar)
 {
     sums(MK_OP_GEMM_AR);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemm_rs),
-                                       cmocka_unit_test(test_gemm_ar)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

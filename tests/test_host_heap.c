@@ -90,7 +90,7 @@ static struct job_report take(enum offer offer)
     return j.reports[0];
 }
 
-static void only_a_heap_is_mapped(void **state)
+CASE(only_a_heap_is_mapped)
 {
     static const int results[OFFERS] = {0, -ENXIO, -EPERM, -EPERM, -EPERM, -EPERM, -ENXIO};
     for (int offer = 0; offer < OFFERS; offer++) {
@@ -106,7 +106,7 @@ static void only_a_heap_is_mapped(void **state)
 }
 
 /* Both ends real: each writes into the other. */
-static void two_ranks_share_their_heaps(void **state)
+CASE(two_ranks_share_their_heaps)
 {
     struct job j;
     job_init(&j, 2, 30);
@@ -116,13 +116,4 @@ static void two_ranks_share_their_heaps(void **state)
         assert_true(j.reports[i].came);
         assert_int_equal(j.reports[i].result, 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_a_heap_is_mapped),
-        cmocka_unit_test(two_ranks_share_their_heaps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

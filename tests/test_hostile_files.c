@@ -73,7 +73,7 @@ static void poison(const char *path, const char *with)
     assert_true(done > 3);
 }
 
-static void a_trace_is_shown_and_drawn(void **state)
+CASE(a_trace_is_shown_and_drawn)
 {
     if (access("trace.db", F_OK)) {
         RUN("sim", "ag_gemm", "--gpus", "2", "--shape", "2048,2048,2048", "--trace", "trace.db");
@@ -156,7 +156,7 @@ static void make_results(const char *path, const char *name)
     sqlite3_close(db);
 }
 
-static void results_are_shown_and_drawn(void **state)
+CASE(results_are_shown_and_drawn)
 {
     static const char name[] = "y'\n!touch ran\n'";
     static const char *const kinds[] = {"time", "speed", "efficiency", "stack", "simulated"};
@@ -209,7 +209,7 @@ static void is_refused(const char *words)
 }
 
 /* What a file's schema would run inside mkernel's queries may have no end. */
-static void a_schema_runs_nothing(void **state)
+CASE(a_schema_runs_nothing)
 {
     static const struct {
         const char *sql, *words;
@@ -244,7 +244,7 @@ static void a_schema_runs_nothing(void **state)
     }
 }
 
-static void a_trigger_does_not_run(void **state)
+CASE(a_trigger_does_not_run)
 {
     FILE *sweep = fopen("one.yaml", "w");
     fputs("name: s\nset: {exec: sim, gpus: 2}\nvary:\n  op: [ag_gemm]\n", sweep);
@@ -261,7 +261,7 @@ static void a_trigger_does_not_run(void **state)
 
 /* Whatever else a file makes of mkernel's queries, they have an allowance of steps; a person's own
  * query has none and ends at Ctrl-C. */
-static void queries_end(void **state)
+CASE(queries_end)
 {
     static const char endless[] =
         "WITH RECURSIVE r(id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM r) SELECT max(id) FROM r";
@@ -293,7 +293,7 @@ static void queries_end(void **state)
 }
 
 /* A table of measured plans, drawn into a file whose name is a command. */
-static void a_path_is_no_command(void **state)
+CASE(a_path_is_no_command)
 {
     static const char path[] = "z'\n!touch ran\n'.svg";
     FILE *f = fopen("tune.csv", "w");
@@ -320,15 +320,4 @@ static int tear_down(void **state)
     return chdir("/") || folder_remove(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_trace_is_shown_and_drawn),
-        cmocka_unit_test(results_are_shown_and_drawn),
-        cmocka_unit_test(a_schema_runs_nothing),
-        cmocka_unit_test(a_trigger_does_not_run),
-        cmocka_unit_test(queries_end),
-        cmocka_unit_test(a_path_is_no_command),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+FIXTURE(set_up, tear_down)

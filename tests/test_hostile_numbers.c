@@ -410,7 +410,7 @@ static void texts(void)
 /* ---- */
 
 /* What was once a write outside the heap, a crash, a loop, or no JSON. */
-static void what_was_found_stays_mended(void **state)
+CASE(what_was_found_stays_mended)
 {
     static const struct {
         const char *sql, *line;
@@ -452,7 +452,7 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void numbers_do_no_harm(void **state)
+CASE(numbers_do_no_harm)
 {
     const char *asked = getenv("FUZZ_SECONDS"), *seed = getenv("FUZZ_SEED");
     double end = now() + (asked ? atof(asked) : 4);
@@ -505,9 +505,4 @@ static int tear_down(void **state)
     return chdir("/") || folder_remove(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_found_stays_mended),
-                                       cmocka_unit_test(numbers_do_no_harm)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+FIXTURE(set_up, tear_down)

@@ -74,7 +74,7 @@ static void start(struct command_run *r, const char *text, const char *options)
     command_start(r, line, path, "SOFTNIC=latency=20us", evil, split, NULL);
 }
 
-static void every_slot_of_every_host_is_a_rank(void **state)
+CASE(every_slot_of_every_host_is_a_rank)
 {
     struct command_run r;
     char command[600];
@@ -99,7 +99,7 @@ static void every_slot_of_every_host_is_a_rank(void **state)
     assert_int_equal(system(command), 0);
 }
 
-static void a_host_that_cannot_be_reached_is_named(void **state)
+CASE(a_host_that_cannot_be_reached_is_named)
 {
     struct command_run r;
     start(&r, "127.0.0.1\nnowhere\n", "--limit 2");
@@ -109,7 +109,7 @@ static void a_host_that_cannot_be_reached_is_named(void **state)
 }
 
 /* The first port that rank 0 is given is this process's. */
-static void a_port_that_is_taken_is_left_for_another(void **state)
+CASE(a_port_that_is_taken_is_left_for_another)
 {
     struct command_run r;
     char text[16];
@@ -130,7 +130,7 @@ static void a_port_that_is_taken_is_left_for_another(void **state)
 }
 
 /* Rank 0's address is told to the other hosts. */
-static void a_first_host_that_only_it_knows_is_refused(void **state)
+CASE(a_first_host_that_only_it_knows_is_refused)
 {
     struct command_run r;
     start(&r, "localhost\nfar\n", "");
@@ -148,7 +148,7 @@ static int left(void)
     return system(command) == 0;
 }
 
-static void ctrl_c_ends_all_ranks_everywhere(void **state)
+CASE(ctrl_c_ends_all_ranks_everywhere)
 {
     struct command_run r;
     start(&r, "127.0.0.1 slots=2\n", "--repeats 500");
@@ -164,7 +164,7 @@ static void ctrl_c_ends_all_ranks_everywhere(void **state)
     assert_true(ask("SELECT count(*) FROM job") >= 1);
 }
 
-static void bad_files_are_one_sentence(void **state)
+CASE(bad_files_are_one_sentence)
 {
     static const struct {
         const char *text, *says;
@@ -197,15 +197,4 @@ static void bad_files_are_one_sentence(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_slot_of_every_host_is_a_rank),
-        cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
-        cmocka_unit_test(a_port_that_is_taken_is_left_for_another),
-        cmocka_unit_test(a_first_host_that_only_it_knows_is_refused),
-        cmocka_unit_test(ctrl_c_ends_all_ranks_everywhere),
-        cmocka_unit_test(bad_files_are_one_sentence),
-    };
-    return cmocka_run_group_tests(tests, make, folder_remove);
-}
+FIXTURE(make, folder_remove)

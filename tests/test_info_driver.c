@@ -6,7 +6,7 @@
 #include "core/comm/gpus.h"
 #include "experiments/info/info_driver.h"
 
-static void test_drivers(void **state)
+CASE(test_drivers)
 {
     static const struct {
         int major, minor, driver, built;
@@ -35,7 +35,7 @@ static void test_drivers(void **state)
     }
 }
 
-static void test_commands(void **state)
+CASE(test_commands)
 {
     static const struct {
         unsigned gpus;
@@ -56,17 +56,9 @@ static void test_commands(void **state)
     }
 }
 
-static void test_displays(void **state)
+CASE(test_displays)
 {
     assert_int_equal(gpus_wait_limit(10000000000, 0), 10000000000);
     assert_int_equal(gpus_wait_limit(10000000000, 1), GPUS_WATCHED_NS);
     assert_int_equal(gpus_wait_limit(500000000, 1), 500000000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_drivers),
-                                       cmocka_unit_test(test_commands),
-                                       cmocka_unit_test(test_displays)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

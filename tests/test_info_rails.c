@@ -1,6 +1,7 @@
 /* `mkernel info` says for each GPU which NICs its rank takes, how far they are, and how far the
  * others, as the choice itself has it: on real machines' trees whose NICs are softnic's devices
  * here. */
+#define OWN_MAIN
 #include "experiments/info/info_rails.h"
 #include "tests/helpers/sysfs_tree.h"
 #include "tests/helpers/test.h"
@@ -44,7 +45,7 @@ static void expect(const char *says)
         fail_msg("\"%s\" is not in: %s", says, text);
 }
 
-static void test_dgx(void **state)
+CASE(test_dgx)
 {
     tell("dgx_h100", "mlx5_", dgx_gpus, 8);
     expect("rails     GPU 0 at 0000:1B:00.0 on soft0 (PXB); others: 5 NODE, 6 SYS\n");
@@ -53,7 +54,7 @@ static void test_dgx(void **state)
     assert_null(strstr(text, "EFA")); /* softnic's EFA devices are no reason to speak of it */
 }
 
-static void test_shared_switch(void **state)
+CASE(test_shared_switch)
 {
     static const char *const gpus[] = {"0000:04:00.0", "0000:0b:00.0"};
     /* a job on every second GPU has the switch's both NICs */
@@ -63,7 +64,7 @@ static void test_shared_switch(void **state)
     expect("GPU 1 at 0000:0b:00.0 on soft2 (PIX) + soft3 (PIX)");
 }
 
-static void test_nothing_known(void **state)
+CASE(test_nothing_known)
 {
     static const char *const gpus[] = {"0000:00:06.0", "0000:00:07.0"};
     tell("flat_vm", "rxe", gpus, 2);
@@ -75,11 +76,6 @@ static void test_nothing_known(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dgx),
-        cmocka_unit_test(test_shared_switch),
-        cmocka_unit_test(test_nothing_known),
-    };
     setenv("SOFTNIC", "devices=12", 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

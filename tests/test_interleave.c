@@ -73,7 +73,7 @@ static void work(uint32_t worker, uint32_t workers)
     _exit(0);
 }
 
-static void test_cases(void **state)
+CASE(every_case)
 {
     uint32_t cases = 0, cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     pid_t pids[8];
@@ -115,7 +115,7 @@ static void expect_replays(const char *line, struct sim_world_config c)
 
 /* The command that a failure prints runs the very case: it ends in the same order of events. So
  * does what the tests of the operators print. */
-static void test_replay(void **state)
+CASE(test_replay)
 {
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         char line[128];
@@ -127,10 +127,4 @@ static void test_replay(void **state)
             expect_replays(ops_replay(&c), c);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_replay)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

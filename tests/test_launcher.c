@@ -52,7 +52,7 @@ static void nothing(const char *const *environment)
         "MASTER_ADDR=10.1.2.3", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=abc",                    \
         "TORCHELASTIC_RESTART_COUNT=0"
 
-static void torchrun(void **state)
+CASE(torchrun)
 {
     struct launcher l = reads(ENV("PATH=/bin", TORCH("6", "2"))), m = reads(ENV(TORCH("1", "1")));
     is(&l, "torchrun", 6, 8, 2, 4, "10.1.2.3");
@@ -91,7 +91,7 @@ static void torchrun(void **state)
     "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_PROCID=" rank, "SLURM_LOCALID=" local,          \
         "SLURM_NODEID=" node, "SLURM_NTASKS=12", "SLURM_STEP_NUM_TASKS=12", "SLURM_NNODES=3"
 
-static void srun(void **state)
+CASE(srun)
 {
     struct launcher l =
         reads(ENV(SLURM("6", "2", "1"), "SLURM_STEP_TASKS_PER_NODE=4(x3)",
@@ -125,7 +125,7 @@ static void srun(void **state)
             "SLURM_LOCALID is not set");
 }
 
-static void slurm_lists(void **state)
+CASE(slurm_lists)
 {
     static const char *const lists[][2] = {
         {"n1", "n1"},
@@ -154,7 +154,7 @@ static void slurm_lists(void **state)
     refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", longest), "too long");
 }
 
-static void mpirun(void **state)
+CASE(mpirun)
 {
     struct launcher l = reads(ENV("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
                                   "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=4",
@@ -178,7 +178,7 @@ static void mpirun(void **state)
     refuses(ENV("PMI_RANK=1", "PMI_SIZE=2"), "MPI_LOCALRANKID is not set");
 }
 
-static void one_launcher_inside_another(void **state)
+CASE(one_launcher_inside_another)
 {
     struct launcher l = reads(ENV(SLURM("1", "0", "1"), TORCH("6", "2"))); /* srun torchrun */
     is(&l, "torchrun", 6, 8, 2, 4, "10.1.2.3");
@@ -190,7 +190,7 @@ static void one_launcher_inside_another(void **state)
             "RANK=0 and WORLD_SIZE=2, but mpirun says rank 1 of 2");
 }
 
-static void no_launcher(void **state)
+CASE(no_launcher)
 {
     nothing(ENV("PATH=/bin", "HOME=/root", "RANK=", "OLDRANK=1", "RANKS=3"));
     /* A batch script, an allocation, and an interactive shell in it are no launchers. */
@@ -202,7 +202,7 @@ static void no_launcher(void **state)
     nothing(ENV("MKERNEL_PORT=1", "MKERNEL_TOKEN=t"));
 }
 
-static void what_the_user_says_holds(void **state)
+CASE(what_the_user_says_holds)
 {
     struct launcher l = reads(ENV(TORCH("6", "2"), "MKERNEL_PORT=4000", "MKERNEL_TOKEN=my secret",
                                   "MKERNEL_HOST=elsewhere"));
@@ -215,18 +215,4 @@ static void what_the_user_says_holds(void **state)
     memset(token + 14, 't', 64);
     token[78] = '\0';
     refuses(ENV(TORCH("6", "2"), token), "64 characters, at most 63 fit");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(torchrun),
-        cmocka_unit_test(srun),
-        cmocka_unit_test(slurm_lists),
-        cmocka_unit_test(mpirun),
-        cmocka_unit_test(one_launcher_inside_another),
-        cmocka_unit_test(no_launcher),
-        cmocka_unit_test(what_the_user_says_holds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

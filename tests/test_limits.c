@@ -21,7 +21,7 @@ static void run_with(const char *limit, int value, const char *options)
 
 /* Every number from too few to enough, so that the shortage comes at each place where a descriptor
  * is made. */
-static void few_descriptors(void **state)
+CASE(few_descriptors)
 {
     static const char *const fabrics[] = {"", "--fabric efa"};
     int enough = 0, shortages = 0;
@@ -40,7 +40,7 @@ static void few_descriptors(void **state)
 }
 
 /* OpenBLAS asks for its buffer again and again where there is no room for it. */
-static void little_memory(void **state)
+CASE(little_memory)
 {
     int enough = 0, told = 0;
     if (SLOWDOWN > 1)
@@ -54,13 +54,4 @@ static void little_memory(void **state)
         told += strstr(r.err_text, "does `ulimit -v` allow less?") != NULL;
     }
     assert_true(enough && told);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_descriptors),
-        cmocka_unit_test(little_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

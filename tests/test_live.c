@@ -16,7 +16,7 @@ static char folder[] = "/tmp/mk_live_XXXXXX", environment[96];
 /* ---- a made-up snapshot ---- */
 
 /* Each screen, size and plane once; at every size a screen in ASCII holds nothing else. */
-static void golden_screens(void **state)
+CASE(golden_screens)
 {
     static const struct {
         const char *name, *keys;
@@ -49,7 +49,7 @@ static void golden_screens(void **state)
 
 /* Rank 0 of node 0 misses a chunk of rank 3 (node 1), which rank 1 would hand on; rank 1 waits for
  * the same; rank 3 is stopped. */
-static void a_chain_goes_over_the_relay_to_the_rank_that_is_stopped(void **state)
+CASE(a_chain_goes_over_the_relay_to_the_rank_that_is_stopped)
 {
     struct live_stage s;
     struct live_chain c;
@@ -69,7 +69,7 @@ static void a_chain_goes_over_the_relay_to_the_rank_that_is_stopped(void **state
 }
 
 /* `w` where no CTA waits says so, and no longer once one does. */
-static void an_answer_goes_when_it_no_longer_holds(void **state)
+CASE(an_answer_goes_when_it_no_longer_holds)
 {
     struct live_stage s;
     live_stage_open(&s, 80, 24, 0);
@@ -91,7 +91,7 @@ static void an_answer_goes_when_it_no_longer_holds(void **state)
     live_stage_close(&s);
 }
 
-static void a_relay_that_is_stopped_is_named_itself(void **state)
+CASE(a_relay_that_is_stopped_is_named_itself)
 {
     struct live_stage s;
     struct live_chain c;
@@ -104,7 +104,7 @@ static void a_relay_that_is_stopped_is_named_itself(void **state)
     live_stage_close(&s);
 }
 
-static void ranks_that_wait_for_each_other_are_called_a_circle(void **state)
+CASE(ranks_that_wait_for_each_other_are_called_a_circle)
 {
     struct live_stage s;
     struct live_chain c;
@@ -121,7 +121,7 @@ static void ranks_that_wait_for_each_other_are_called_a_circle(void **state)
     live_stage_close(&s);
 }
 
-static void a_rank_that_has_not_begun_the_launch_is_named_with_what_it_does(void **state)
+CASE(a_rank_that_has_not_begun_the_launch_is_named_with_what_it_does)
 {
     struct live_stage s;
     struct live_chain c;
@@ -138,7 +138,7 @@ static void a_rank_that_has_not_begun_the_launch_is_named_with_what_it_does(void
 }
 
 /* Whatever words a rank publishes, chains end and screens are drawn. */
-static void any_words_make_a_screen(void **state)
+CASE(any_words_make_a_screen)
 {
     uint64_t x = 88172645463325252ull;
     for (int round = 0; round < 300; round++) {
@@ -184,7 +184,7 @@ static void moment(int ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000l}, NULL);
 }
 
-static void a_stopped_rank_of_a_real_run_is_named(void **state)
+CASE(a_stopped_rank_of_a_real_run_is_named)
 {
     static struct command_run job, look;
     char path[128], line[256], name[64];
@@ -220,7 +220,7 @@ static void a_stopped_rank_of_a_real_run_is_named(void **state)
     assert_true(is_empty(folder));
 }
 
-static void a_job_that_cannot_publish_runs_all_the_same(void **state)
+CASE(a_job_that_cannot_publish_runs_all_the_same)
 {
     static const char *const places[] = {"MKERNEL_LIVE=/proc/none", "MKERNEL_LIVE=off",
                                          "MKERNEL_LIVE=/dev/null"};
@@ -236,7 +236,7 @@ static void a_job_that_cannot_publish_runs_all_the_same(void **state)
 }
 
 /* That a file cannot be opened says nothing of what is in it. */
-static void what_cannot_be_read_is_not_called_foreign(void **state)
+CASE(what_cannot_be_read_is_not_called_foreign)
 {
     struct live_job job;
     struct rlimit before, few;
@@ -264,7 +264,7 @@ static void what_cannot_be_read_is_not_called_foreign(void **state)
 }
 
 /* A full disk costs the picture and nothing else. */
-static void where_there_is_no_room_nothing_is_left(void **state)
+CASE(where_there_is_no_room_nothing_is_left)
 {
     static struct mk_plan plan = {.problem.topo = {1, 1, 0},
                                   .problem.tuning.split.ctas = {1, 0, 0, 0}};
@@ -290,7 +290,7 @@ static void where_there_is_no_room_nothing_is_left(void **state)
 }
 
 /* What a killed job left is no job, and the next one takes it away. */
-static void what_a_killed_job_left_is_ignored_and_taken_away(void **state)
+CASE(what_a_killed_job_left_is_ignored_and_taken_away)
 {
     static struct command_run job, look;
     char path[128];
@@ -359,7 +359,7 @@ static void publish(const char *where, uint64_t *word, struct live **l, int *res
 
 /* A user that may write to a rank's folder may say what its job does; a rank publishes into none of
  * these. */
-static void nothing_is_published_where_others_may_write(void **state)
+CASE(nothing_is_published_where_others_may_write)
 {
     char base[96], path[128];
     uint64_t word = 0;
@@ -398,7 +398,7 @@ static void nothing_is_published_where_others_may_write(void **state)
 
 /* Nor is anything believed that lies there, whether a viewer is given the folder, its name, or
  * looks by itself. */
-static void what_others_may_have_written_is_no_job(void **state)
+CASE(what_others_may_have_written_is_no_job)
 {
     char path[128], file[160], variable[160], text[64], error[300];
     struct live_job job;
@@ -471,7 +471,7 @@ static void what_others_may_have_written_is_no_job(void **state)
 }
 
 /* Files of a job are foreign bytes. */
-static void a_damaged_file_gets_a_sentence(void **state)
+CASE(a_damaged_file_gets_a_sentence)
 {
     static struct command_run look;
     char job[96], path[128], line[160], bytes[4096];
@@ -511,24 +511,4 @@ static int end(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_screens),
-        cmocka_unit_test(a_chain_goes_over_the_relay_to_the_rank_that_is_stopped),
-        cmocka_unit_test(an_answer_goes_when_it_no_longer_holds),
-        cmocka_unit_test(a_relay_that_is_stopped_is_named_itself),
-        cmocka_unit_test(ranks_that_wait_for_each_other_are_called_a_circle),
-        cmocka_unit_test(a_rank_that_has_not_begun_the_launch_is_named_with_what_it_does),
-        cmocka_unit_test(any_words_make_a_screen),
-        cmocka_unit_test(a_stopped_rank_of_a_real_run_is_named),
-        cmocka_unit_test(a_job_that_cannot_publish_runs_all_the_same),
-        cmocka_unit_test(what_cannot_be_read_is_not_called_foreign),
-        cmocka_unit_test(where_there_is_no_room_nothing_is_left),
-        cmocka_unit_test(what_a_killed_job_left_is_ignored_and_taken_away),
-        cmocka_unit_test(a_damaged_file_gets_a_sentence),
-        cmocka_unit_test(nothing_is_published_where_others_may_write),
-        cmocka_unit_test(what_others_may_have_written_is_no_job),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
-}
+FIXTURE(begin, end)

@@ -19,7 +19,7 @@ static uint32_t numbers_of(struct mk_machine *m)
 
 /* A number that a file leaves out stays what it was: read over two different machines, a file that
  * says all numbers makes the same of both. */
-static void files_are_whole(void **state)
+CASE(files_are_whole)
 {
     struct dirent *entry;
     uint32_t files = 0;
@@ -64,7 +64,7 @@ static void files_are_whole(void **state)
     assert_non_null(strstr(error, "machine file './9xH300'"));
 }
 
-static void shipped_is_the_file(void **state)
+CASE(shipped_is_the_file)
 {
     struct mk_machine m = {0};
     char error[512], a[8192], b[8192];
@@ -76,7 +76,7 @@ static void shipped_is_the_file(void **state)
 }
 
 /* A file that is like another has all its numbers but those that it says. */
-static void like_another(void **state)
+CASE(like_another)
 {
     struct mk_machine m = {.sms = 3, .name = "before"};
     char error[512];
@@ -89,7 +89,7 @@ static void like_another(void **state)
     assert_true(m.tiles[0].stage == machine_default()->tiles[0].stage);
 }
 
-static void written_is_read(void **state)
+CASE(written_is_read)
 {
     struct mk_machine m = *machine_default(), again = {0};
     char error[512], name[MACHINE_NAME], text[8192];
@@ -109,7 +109,7 @@ static void written_is_read(void **state)
     assert_string_equal(m.device, again.device);
 }
 
-static void wrong_lines(void **state)
+CASE(wrong_lines)
 {
     static const struct {
         const char *text, *says;
@@ -150,7 +150,7 @@ static void wrong_lines(void **state)
     assert_int_equal(machine_read(&m, "/nowhere", error, sizeof error), -ENOENT);
 }
 
-static void costs_follow(void **state)
+CASE(costs_follow)
 {
     struct mk_machine m = {
         .nvlink_out = 100,
@@ -261,14 +261,4 @@ static void costs_follow(void **state)
     assert_true(slower > 1.499 && slower < 1.501);
     m.watts = 0;
     assert_true(machine_slower(&m, 1000, flop, 0) == 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_whole),     cmocka_unit_test(like_another),
-        cmocka_unit_test(shipped_is_the_file), cmocka_unit_test(written_is_read),
-        cmocka_unit_test(wrong_lines),         cmocka_unit_test(costs_follow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,7 +126,7 @@ static void is_same(size_t i, const char *from, const struct mk_plan *one, const
     SAME(tuning);
 }
 
-static void rows_are_read_back(void **state)
+CASE(rows_are_read_back)
 {
     for (size_t i = 0; i < CASES; i++) {
         const struct mk_plan *plan = made(i);
@@ -182,7 +182,7 @@ static void store(const struct mk_plan *plan, const char *path)
         free(blocks[r]);
 }
 
-static void traces_are_read_back(void **state)
+CASE(traces_are_read_back)
 {
     for (size_t i = 0; i < CASES; i++) {
         const struct mk_plan *plan = made(i);
@@ -198,7 +198,7 @@ static void traces_are_read_back(void **state)
 }
 
 /* Halves for fitting and testing stay apart however many shapes there are. */
-static void shapes_are_counted_without_bound(void **state)
+CASE(shapes_are_counted_without_bound)
 {
     char path[128], error[256];
     struct measured m = {.count = 0};
@@ -214,7 +214,7 @@ static void shapes_are_counted_without_bound(void **state)
     measured_free(&m);
 }
 
-static void numbers_are_numbers(void **state)
+CASE(numbers_are_numbers)
 {
     static const char *const rows[] = {
         "ag_gemm,4096,1024,2048,1,2,0.5,pieces=1", /* the right one */
@@ -242,7 +242,7 @@ static void numbers_are_numbers(void **state)
 }
 
 /* What an old trace has of a plan stands in its command alone, with all its digits. */
-static void typed_numbers_have_all_digits(void **state)
+CASE(typed_numbers_have_all_digits)
 {
     static const struct {
         const char *command;
@@ -273,11 +273,4 @@ static void typed_numbers_have_all_digits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_read_back), cmocka_unit_test(traces_are_read_back),
-        cmocka_unit_test(shapes_are_counted_without_bound), cmocka_unit_test(numbers_are_numbers),
-        cmocka_unit_test(typed_numbers_have_all_digits)};
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -60,7 +60,7 @@ static double time_of(const struct mk_machine *m, const struct mk_plan *p)
 }
 
 /* ag_gemm of FP8 on one H200, 2026-11-23 (docs/FIGURES.md): the first three were fitted to. */
-static void fp8_as_it_was_measured(void **state)
+CASE(fp8_as_it_was_measured)
 {
     static const struct {
         uint64_t m, n, k;
@@ -111,7 +111,7 @@ static const char *form(int by)
     return by == VALIDATE_EVENTS ? "by events" : "by the quick form";
 }
 
-static void near_what_was_measured(void **state)
+CASE(near_what_was_measured)
 {
     struct measured m;
     struct validate_sum all;
@@ -132,7 +132,7 @@ static void near_what_was_measured(void **state)
 /* gemm_rs and gemm_ar as they are since sums stay in registers and come there through the ring: 63
  * plans of 7 shapes, of which many differ by less than the GPUs' own spread, so that their order is
  * not held. */
-static void near_what_was_measured_of_sums(void **state)
+CASE(near_what_was_measured_of_sums)
 {
     struct measured m;
     struct validate_sum all;
@@ -151,7 +151,7 @@ static void near_what_was_measured_of_sums(void **state)
 /* With two warps of intra_comm a block has one that sends, which takes twice as long for a tile: of
  * gemm_ar such a plan is up to 1.23 times as slow as one with two, and is not predicted to be as
  * fast. */
-static void one_that_sends(void **state)
+CASE(one_that_sends)
 {
     for (int by = VALIDATE_MODEL; by <= VALIDATE_EVENTS; by++) {
         struct measured m;
@@ -174,7 +174,7 @@ static void one_that_sends(void **state)
 /* Nine shapes that were measured after all numbers were fixed: 80 plans, of which the one that is
  * liked best is within 1.05 of the best at each shape, by both forms. The bounds are those that
  * held-out shapes are asked for; by events, which nobody fitted, the mean is 6.8. */
-static void near_what_was_held_out(void **state)
+CASE(near_what_was_held_out)
 {
     for (int by = VALIDATE_MODEL; by <= VALIDATE_EVENTS; by++) {
         struct measured m;
@@ -196,7 +196,7 @@ static void near_what_was_held_out(void **state)
 
 /* What else was measured on two H200s (docs/FIGURES.md): ring attention, both MoE, few rows in one
  * shot. Nothing was fitted to these but heat_rested and what says so in the machine file. */
-static void near_what_was_measured_of_others(void **state)
+CASE(near_what_was_measured_of_others)
 {
     static const struct {
         const char *table;
@@ -228,7 +228,7 @@ static void near_what_was_measured_of_others(void **state)
 }
 
 /* A part that is slower makes no plan faster, and one that all waits for makes it slower. */
-static void follows_the_machine(void **state)
+CASE(follows_the_machine)
 {
     static const struct {
         const char *name;
@@ -267,7 +267,7 @@ static void follows_the_machine(void **state)
 }
 
 /* Tiles alone are a lower bound, and one rank has nobody to push to. */
-static void one_rank_multiplies(void **state)
+CASE(one_rank_multiplies)
 {
     const struct mk_machine *m = machine_default();
     struct mk_plan p = planned(MK_OP_AG_GEMM, 1, 1, 8192, 8192, 4096, NULL);
@@ -295,7 +295,7 @@ static void as_operator(struct mk_problem *q, const uint64_t shape[3])
 }
 
 /* Any plan that can be made, of any cluster; and how long that takes. */
-static void every_plan_soon(void **state)
+CASE(every_plan_soon)
 {
     static const uint32_t clusters[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 8},
                                            {2, 1}, {2, 8}, {4, 4}, {16, 8}};
@@ -361,7 +361,7 @@ static void both_forms_say(const struct mk_problem *q, double near)
 }
 
 /* Where nothing was measured, on one node, both forms say about the same. */
-static void as_the_simulator_says(void **state)
+CASE(as_the_simulator_says)
 {
     static const enum mk_op ops[] = {MK_OP_MOE_DISPATCH_GEMM, MK_OP_MOE_FFN};
     static const uint64_t shapes[][3] = {{512, 1024, 7168}, {4096, 2048, 7168}};
@@ -378,7 +378,7 @@ static void as_the_simulator_says(void **state)
 
 /* ... and of the whole MoE layer on two nodes, few tokens to many, where sums for the other node
  * are added when the last tiles of its rows are through. */
-static void as_the_simulator_says_of_two_nodes(void **state)
+CASE(as_the_simulator_says_of_two_nodes)
 {
     for (uint32_t gpus = 1; gpus <= 8; gpus *= 2)
         for (uint64_t tokens = 512; tokens <= 4096; tokens *= 2) {
@@ -394,7 +394,7 @@ static void as_the_simulator_says_of_two_nodes(void **state)
 
 /* ... and of products on nodes of eight: rows that fill no tile, ranks with fewer rows than pieces, blocks of columns, tiles
  * that leave straight from registers, and own tiles, of which there are fewer than CTAs, that go to seven peers. */
-static void as_the_simulator_says_of_products(void **state)
+CASE(as_the_simulator_says_of_products)
 {
     static const struct {
         enum mk_op op;
@@ -424,7 +424,7 @@ static void as_the_simulator_says_of_products(void **state)
 }
 
 /* From times that a machine says, a fit that begins at another machine finds it again. */
-static void fit_finds_the_machine(void **state)
+CASE(fit_finds_the_machine)
 {
     struct mk_machine truth = *machine_default(), m = truth;
     struct measured rows = {.rows = NULL};
@@ -456,24 +456,4 @@ static void fit_finds_the_machine(void **state)
     assert_true(m.heat == heat && m.nic_rate == truth.nic_rate);
     free(weights);
     measured_free(&rows);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_what_was_measured),
-        cmocka_unit_test(fp8_as_it_was_measured),
-        cmocka_unit_test(near_what_was_measured_of_sums),
-        cmocka_unit_test(near_what_was_held_out),
-        cmocka_unit_test(near_what_was_measured_of_others),
-        cmocka_unit_test(one_that_sends),
-        cmocka_unit_test(follows_the_machine),
-        cmocka_unit_test(one_rank_multiplies),
-        cmocka_unit_test(every_plan_soon),
-        cmocka_unit_test(as_the_simulator_says),
-        cmocka_unit_test(as_the_simulator_says_of_two_nodes),
-        cmocka_unit_test(as_the_simulator_says_of_products),
-        cmocka_unit_test(fit_finds_the_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static struct found find_choices(const char *table)
 
 /* Each: how many of the plans that are taken were measured, and how many of those are within 1.05
  * of the best found, at least; the worst of them, at most. */
-static void fast_where_measured(void **state)
+CASE(fast_where_measured)
 {
     static const struct {
         const char *table;
@@ -102,7 +102,7 @@ static double predicted(const struct mk_problem *q)
     return t.ns;
 }
 
-static void fits_everywhere(void **state)
+CASE(fits_everywhere)
 {
     static const uint32_t clusters[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 8},
                                            {2, 1}, {2, 2}, {2, 8}, {16, 8}};
@@ -147,7 +147,7 @@ static void fits_everywhere(void **state)
 }
 
 /* On the host, and where an option is given, nothing is chosen; a tuned line is taken. */
-static void tuned_lines_stay_above(void **state)
+CASE(tuned_lines_stay_above)
 {
     struct mk_problem q = {.op = MK_OP_AG_GEMM,
                            .exec = MK_EXEC_CUDA,
@@ -215,7 +215,7 @@ static double simulated(struct mk_problem q, const struct mk_tuning *tuning)
 
 /* On clusters that nobody measured the simulator, which goes event by event, finds the choice no
  * slower than the closed formula's plan, and where the choice promises much, faster. */
-static void simulator_agrees(void **state)
+CASE(simulator_agrees)
 {
     static const struct {
         uint32_t nodes, gpus;
@@ -247,7 +247,7 @@ static void simulator_agrees(void **state)
 }
 
 /* The same of MoE, where a choice has to promise 10 %. */
-static void simulator_agrees_of_moe(void **state)
+CASE(simulator_agrees_of_moe)
 {
     static const uint32_t clusters[][2] = {{1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 8}};
     static const uint64_t tokens[] = {16, 64, 512, 2048};
@@ -284,7 +284,7 @@ static void simulator_agrees_of_moe(void **state)
 
 /* What a rank pushes on nodes of eight does not keep a pace that two GPUs need: the choice is about as fast as the closed
  * formula's plan without one. Rows that fill no tile, and fewer than a warp could have each. */
-static void paces_follow_the_cluster(void **state)
+CASE(paces_follow_the_cluster)
 {
     static const struct {
         enum mk_op op;
@@ -337,7 +337,7 @@ static uint32_t shots_of(struct mk_problem q)
 
 /* One shot or two: as measured on two GPUs, an all-reduce also on four; on more the form that the simulator finds faster, by and
  * large: an all-reduce's one shot lasts the shorter the more peers there are. */
-static void shots_follow_the_ranks(void **state)
+CASE(shots_follow_the_ranks)
 {
     static const enum mk_op ops[] = {MK_OP_AG_GEMM, MK_OP_GEMM_RS, MK_OP_GEMM_AR};
     static const uint32_t gpus[] = {3, 4, 8};
@@ -392,15 +392,4 @@ static void shots_follow_the_ranks(void **state)
     assert_int_equal(shots_of(few_rows(MK_OP_GEMM_AR, 8, 16, 1)), 1);
     assert_int_equal(shots_of(few_rows(MK_OP_AG_GEMM, 3, 384, 1)), 1); /* tiles of 192 columns */
     assert_int_equal(shots_of(few_rows(MK_OP_AG_GEMM, 3, 768, 1)), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shots_follow_the_ranks),   cmocka_unit_test(fast_where_measured),
-        cmocka_unit_test(fits_everywhere),          cmocka_unit_test(tuned_lines_stay_above),
-        cmocka_unit_test(simulator_agrees),         cmocka_unit_test(simulator_agrees_of_moe),
-        cmocka_unit_test(paces_follow_the_cluster),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

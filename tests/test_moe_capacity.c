@@ -32,7 +32,7 @@ static const struct mk_route *route_of(const struct mk_plan *p)
 }
 
 /* All that can come on up to 8 ranks; else a multiple of the mean, whatever the ranks. */
-static void test_defaults(void **state)
+CASE(test_defaults)
 {
     const struct mk_moe eight = {4096, 7168, 2048, 256, 8}, many = {4096, 7168, 2048, 1024, 8},
                         more = {4096, 7168, 2048, 4096, 8};
@@ -65,7 +65,7 @@ static void test_defaults(void **state)
 
 /* The most ranks and experts have a plan; what no number can name has none, nor a word that is no
  * number, nor an operator without experts. */
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     static const struct mk_moe most = {128, 7168, 2048, 65536, 8};
     const struct mk_topo ranks = {512, 8, 5};
@@ -157,7 +157,7 @@ static int overflows(struct sim_world_config c, uint64_t capacity)
     return 1;
 }
 
-static void test_exactly(void **state)
+CASE(test_exactly)
 {
     uint32_t fit = 0, all = 0;
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
@@ -192,7 +192,7 @@ static int verify_nothing(const struct sim_launch *l)
 
 /* Tokens that one rank brings, or sends, more than its share of the capacity has room for, though
  * their rows would have some: either end of the link may be the first to say so. */
-static void test_lists(void **state)
+CASE(test_lists)
 {
     struct sim_op op = *sim_op_of(MK_OP_MOE_DISPATCH);
     op.fill = fill_one_way;
@@ -222,7 +222,7 @@ static void test_lists(void **state)
 /* ---- what is dropped ---- */
 
 /* By hand: 3 ranks of 2 experts, of each rank's tokens the first two places on each rank's. */
-static void test_rule(void **state)
+CASE(test_rule)
 {
     enum { NONE = 6 };
     static const uint32_t ids[][3] = {{0, 1, 5}, {4, 0, 3}, {1, NONE, 5}, {5, 2, UINT32_MAX}},
@@ -242,7 +242,7 @@ static void test_rule(void **state)
 
 /* With room for few, every launch ends, and its results are those of what is kept: a rank is never
  * given more than it has room for. (The explorer's references drop by the same rule.) */
-static void test_drops(void **state)
+CASE(test_drops)
 {
     struct sim_world_result result;
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
@@ -268,7 +268,7 @@ static void test_drops(void **state)
 
 /* Every rank's process says it and ends with 3; the kernels' own tables say it too; and so does the
  * simulator, before memory is touched that is not there. */
-static void test_executors(void **state)
+CASE(test_executors)
 {
     char command[1024];
     snprintf(command, sizeof command,
@@ -305,14 +305,4 @@ static void test_executors(void **state)
         0, "efficiency", 1);
     shell_says("mkernel sim moe_ffn --nodes 16 --gpus 8 --moe 8192,7168,2048,256,8 --dry-run 2>&1",
                0, "of each rank's heap (capacity 263680)", 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_exactly),  cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_rule),     cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_executors)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static const char *spec_says(enum mk_op op, const char *options, struct mk_probl
 }
 
 /* It takes one argument more, the last, of FP8 too; without the word, or with "plan", it does not. */
-static void test_plan(void **state)
+CASE(test_plan)
 {
     static const char *const words[] = {"tokens=launch", "tokens=plan", ""};
     struct mk_problem q;
@@ -65,7 +65,7 @@ static void right(const struct sim_world_config *c)
 }
 
 /* In orders that are drawn; some ranks have none, or drop what does not fit. */
-static void test_orders(void **state)
+CASE(test_orders)
 {
     uint32_t none = 0, ranks = 0;
     for (size_t i = 0; i < COUNTED; i++)
@@ -90,7 +90,7 @@ static void test_orders(void **state)
 }
 
 /* 200 launches of one plan. */
-static void test_many(void **state)
+CASE(test_many)
 {
     for (size_t i = 0; i < COUNTED; i++) {
         struct sim_world_config c = ops_config(ops[i], forms[1], ops_shapes[3]);
@@ -102,7 +102,7 @@ static void test_many(void **state)
 }
 
 /* By the kernels' own code. */
-static void test_kernels(void **state)
+CASE(test_kernels)
 {
     for (size_t i = 0; i < COUNTED; i++)
         for (uint64_t seed = 0; seed < 4; seed++) {
@@ -137,7 +137,7 @@ static void fill_too_many(const struct sim_launch *l)
         *(uint32_t *)l->arguments[op_arguments(&l->plan->problem) - 1] = spoilt_count;
 }
 
-static void test_too_many(void **state)
+CASE(test_too_many)
 {
     for (size_t i = 0; i < COUNTED; i++)
         for (size_t form = 0; form < FORMS; form++)
@@ -167,7 +167,7 @@ static void test_too_many(void **state)
 
 /* ---- the command ---- */
 
-static void test_command(void **state)
+CASE(test_command)
 {
     char command[1024];
     shell_says("mkernel run moe_ffn --exec host --gpus 2 --moe 24,64,40,8,2 --tokens-now random "
@@ -192,13 +192,4 @@ static void test_command(void **state)
         "echo status $?) & done; wait",
         free_port());
     shell_says(command, 0, "rank 1 has 25 tokens by its count in epoch 1", 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),     cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_many),     cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_too_many), cmocka_unit_test(test_command)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

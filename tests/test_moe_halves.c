@@ -35,7 +35,7 @@ static const char *planned(enum mk_op op, const char *options, struct mk_problem
     return result ? error : "";
 }
 
-static void test_plan(void **state)
+CASE(plan)
 {
     const struct mk_problem host = {.topo = {1, 2, 0}}, gpu = {.topo = {1, 2, 0},
                                                                .exec = MK_EXEC_CUDA,
@@ -103,7 +103,7 @@ static struct sim_world_config halved(enum mk_op op, const uint32_t form[2], uin
 }
 
 /* By seeds launches read how many tokens there are, experts are copies, and places are dropped. */
-static void test_orders(void **state)
+CASE(every_order_is_right)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 1},
                                         {2, 2}, {3, 1}, {2, 4}, {3, 2}};
@@ -120,7 +120,7 @@ static void test_orders(void **state)
 }
 
 /* By the kernels' own code, whose accesses are watched, of both engines. */
-static void test_kernels(void **state)
+CASE(kernels_are_right)
 {
     for (size_t i = 0; i < HALVED; i++)
         for (uint64_t seed = 0; seed < 12; seed++) {
@@ -188,7 +188,7 @@ static uint32_t wrong_orders(int (*run)(const struct mk_plan *, struct mk_cta *)
     return found;
 }
 
-static void test_broken(void **state)
+CASE(without_what_it_rests_on_orders_are_wrong)
 {
     assert_true(wrong_orders(one_buffer, 1, 3));
     assert_true(wrong_orders(one_buffer, 2, 1));
@@ -301,7 +301,7 @@ static int play(const struct bootstrap_config *b, char *text, size_t size, void 
     return result;
 }
 
-static void test_launches(void **state)
+CASE(batches_are_under_way_at_once)
 {
     static const struct {
         struct played played;
@@ -330,7 +330,7 @@ static void test_launches(void **state)
             fail_msg("\"%s\", not \"%s\"", mk_error(comm), says);                                  \
     } while (0)
 
-static void test_refusals(void **state)
+CASE(what_is_out_of_turn_is_refused)
 {
     struct mk_config config = {.version = MK_VERSION_NUMBER, .nodes = 1, .gpus = 1};
     struct mk_spec spec = {.op = MK_OP_MOE_DISPATCH, .shape = {TOKENS, HIDDEN, EACH, PLACES}};
@@ -389,7 +389,7 @@ static void out_of_turn(int ends, const char *says)
     mk_comm_close(comm);
 }
 
-static void test_out_of_turn(void **state)
+CASE(a_kernel_sees_that_it_is_out_of_turn)
 {
     out_of_turn(0,
                 "rank 0 could not go on: the first half of a launch of moe_dispatch was replayed");
@@ -419,7 +419,7 @@ static int lacks_one(const struct bootstrap_config *b, char *text, size_t size, 
     return result;
 }
 
-static void test_lacks_one(void **state)
+CASE(a_rank_that_never_begins_is_named)
 {
     struct played played = {MK_EXEC_HOST, 1};
     struct job j;
@@ -435,7 +435,7 @@ static void test_lacks_one(void **state)
 
 /* ---- the command ---- */
 
-static void test_command(void **state)
+CASE(the_command)
 {
     char command[512];
     for (size_t i = 0; i < HALVED; i++) {
@@ -463,19 +463,4 @@ static void test_command(void **state)
                "halves --skew one --capacity 40 --iters 2 2>&1",
                3, "nothing was computed: ask for more (--capacity)", 1);
     shell_says("mkernel run moe_ffn --exec host --launch halves 2>&1", 2, "--launch", 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        {"plan", test_plan, NULL, NULL, NULL},
-        {"every_order_is_right", test_orders, NULL, NULL, NULL},
-        {"kernels_are_right", test_kernels, NULL, NULL, NULL},
-        {"without_what_it_rests_on_orders_are_wrong", test_broken, NULL, NULL, NULL},
-        {"batches_are_under_way_at_once", test_launches, NULL, NULL, NULL},
-        {"what_is_out_of_turn_is_refused", test_refusals, NULL, NULL, NULL},
-        {"a_kernel_sees_that_it_is_out_of_turn", test_out_of_turn, NULL, NULL, NULL},
-        {"a_rank_that_never_begins_is_named", test_lacks_one, NULL, NULL, NULL},
-        {"the_command", test_command, NULL, NULL, NULL}};
-    return cmocka_run_group_tests_name("moe_halves", tests, NULL, NULL);
 }

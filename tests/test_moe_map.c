@@ -93,7 +93,7 @@ static void check_expert(struct drawn *d, uint32_t expert)
     }
 }
 
-static void test_nearest(void **state)
+CASE(test_nearest)
 {
     uint32_t row[MOST_SLOTS], lost = 0;
     char error[200];
@@ -118,7 +118,7 @@ static void test_nearest(void **state)
 }
 
 /* Zeros: each expert is the slot of its number. */
-static void test_zeros(void **state)
+CASE(test_zeros)
 {
     const uint32_t zeros[5] = {0};
     const struct mk_route mapped = {.logical = 5, .experts = 8}, none = {.experts = 8};
@@ -128,7 +128,7 @@ static void test_zeros(void **state)
     }
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     int32_t outside[] = {0, 1, 2, 8, -1, 3}, twice[] = {0, 1, 2, 1, -1, 3}, alike[] = {4, 4};
     const struct moe_map maps[] = {{3, 2, outside}, {3, 2, twice}, {1, 2, alike}};
@@ -177,7 +177,7 @@ static double busiest(const double *loads, uint32_t experts, uint32_t slots, uin
 
 /* One expert with all the load: it has a copy more for each that there is room for. Alike: the first
  * ones have two. Skewed: within 1.1 of the mean where there are as many copies as ranks. */
-static void test_loads(void **state)
+CASE(test_loads)
 {
     double loads[MOST_SLOTS], all = 0;
     moe_map_skew(INFINITY, 56, loads);
@@ -198,7 +198,7 @@ static void test_loads(void **state)
 
 /* Copies of experts with as much to do each, on 3 nodes of 2 ranks: no node has two of one, where by loads
  * alone the first two would share one. */
-static void test_nodes(void **state)
+CASE(test_nodes)
 {
     const double loads[] = {8, 8, 8, 8};
     int32_t map[4 * 3];
@@ -216,7 +216,7 @@ static void test_nodes(void **state)
 }
 
 /* Whatever is drawn, slots that are left over and experts that nobody names among it. */
-static void test_drawn(void **state)
+CASE(test_drawn)
 {
     for (uint32_t i = 0; i < 2000; i++) {
         const uint32_t nodes = 1 + below(2), ranks = nodes * (1 + below(4)), each = 1 + below(8),
@@ -230,7 +230,7 @@ static void test_drawn(void **state)
     }
 }
 
-static void test_balance_refuses(void **state)
+CASE(test_balance_refuses)
 {
     double loads[4] = {1, 2, 3, 4};
     int32_t map[8];
@@ -245,14 +245,4 @@ static void test_balance_refuses(void **state)
     assert_int_equal(mk_moe_balance(loads, 4, 4, 1, 2, 2, map), -EINVAL);
     loads[2] = (double)NAN;
     assert_int_equal(mk_moe_balance(loads, 4, 4, 1, 2, 2, map), -EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest),        cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_loads),
-        cmocka_unit_test(test_nodes),          cmocka_unit_test(test_drawn),
-        cmocka_unit_test(test_balance_refuses)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static struct mk_route_rows draw_rows(struct sim_random *r, const struct mk_rout
     return (struct mk_route_rows){end[4], end[0], end[3], end[1], end[2]};
 }
 
-static void test_runs_name_every_tile_once(void **state)
+CASE(test_runs_name_every_tile_once)
 {
     struct sim_random r = {1};
     for (int n = 0; n < DRAWS; n++) {
@@ -63,7 +63,7 @@ static void test_runs_name_every_tile_once(void **state)
     }
 }
 
-static void test_no_tile_of_rows_before_is_left(void **state)
+CASE(test_no_tile_of_rows_before_is_left)
 {
     struct sim_random r = {2};
     for (int n = 0; n < DRAWS; n++) {
@@ -84,13 +84,4 @@ static void test_no_tile_of_rows_before_is_left(void **state)
             assert_true(at.down && at.first < row && row <= at.first + at.count);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs_name_every_tile_once),
-        cmocka_unit_test(test_no_tile_of_rows_before_is_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -187,7 +187,7 @@ static const uint32_t forms[][2] = {{2, 1}, {2, 2}, {3, 2}, {4, 1}, {4, 2}};
 #define FORMS (sizeof forms / sizeof *forms)
 #define SEEDS 2
 
-static void test_way_back(void **state)
+CASE(test_way_back)
 {
     for (size_t form = 0; form < FORMS; form++)
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
@@ -210,7 +210,7 @@ static void test_way_back(void **state)
         }
 }
 
-static void test_way_there(void **state)
+CASE(test_way_there)
 {
     for (size_t form = 0; form < FORMS; form++)
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
@@ -223,7 +223,7 @@ static void test_way_there(void **state)
 }
 
 /* What the measure would say of a barrier between the stages. */
-static void test_barrier_is_seen(void **state)
+CASE(test_barrier_is_seen)
 {
     static const uint32_t form[2] = {2, 2};
     mutation = SUMS_WAIT_FOR_ALL_TILES;
@@ -233,12 +233,4 @@ static void test_barrier_is_seen(void **state)
     assert_true(time > 1.4);
     for (uint32_t rank = 0; rank < 4; rank++)
         assert_true(share_before_last_tile(rank) < 0.05);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_way_back),
-                                       cmocka_unit_test(test_way_there),
-                                       cmocka_unit_test(test_barrier_is_seen)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@ static const uint32_t forms[][2] = {{2, 8}, {4, 4}};
 static const enum mk_op operators[] = {MK_OP_MOE_DISPATCH, MK_OP_MOE_COMBINE,
                                        MK_OP_MOE_DISPATCH_GEMM, MK_OP_MOE_FFN};
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
         for (size_t form = 0; form < 2; form++)
@@ -36,7 +36,7 @@ static const char *run(const char *command)
     return out;
 }
 
-static void test_kernels(void **state)
+CASE(test_kernels)
 {
     run("mkernel sim moe_dispatch --explore --exec emulated --runs 1 --launches 2 --nodes 2 "
         "--gpus 8 2>&1");
@@ -45,7 +45,7 @@ static void test_kernels(void **state)
 }
 
 /* Each a process, over softnic. */
-static void test_host(void **state)
+CASE(test_host)
 {
     const char *out = run("mkernel run moe_ffn --exec host --nic soft --nodes 8 --gpus 8 --moe "
                           "16,64,32,128,4 --iters 2 --check 2>&1");
@@ -68,7 +68,7 @@ static void simulated(const char *command, double seconds, double megabytes)
     assert_true(core < seconds && used < megabytes);
 }
 
-static void test_simulated(void **state)
+CASE(test_simulated)
 {
     simulated("mkernel sim moe_ffn --nodes 32 --gpus 8 --moe 128,7168,2048,256,8 --skew 0.3 "
               "--capacity 20000 2>&1",
@@ -76,12 +76,4 @@ static void test_simulated(void **state)
     simulated("mkernel sim moe_dispatch --nodes 128 --gpus 8 --moe 128,7168,1024,8 --skew 0.3 "
               "--capacity 20000 2>&1",
               60, 4000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_host),
-                                       cmocka_unit_test(test_simulated),
-                                       cmocka_unit_test(test_kernels)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

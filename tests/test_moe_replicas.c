@@ -37,7 +37,7 @@ static const char *planned(enum mk_op op, const char *options, struct mk_plan *p
     return result ? error : "";
 }
 
-static void test_plan(void **state)
+CASE(test_plan)
 {
     struct mk_plan p;
     for (size_t i = 0; i < OPS_MAPPED; i++) {
@@ -70,7 +70,7 @@ static void right(const struct sim_world_config *c)
 }
 
 /* By seeds an expert is nowhere, places are dropped, and launches read how many tokens there are. */
-static void test_orders(void **state)
+CASE(test_orders)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 1}, {2, 2}, {2, 4}};
     for (size_t i = 0; i < OPS_MAPPED; i++)
@@ -93,7 +93,7 @@ static void test_orders(void **state)
 }
 
 /* By the kernels' own code, of both engines. */
-static void test_kernels(void **state)
+CASE(test_kernels)
 {
     for (size_t i = 0; i < OPS_MAPPED; i++)
         for (uint64_t seed = 0; seed < 8; seed++) {
@@ -227,7 +227,7 @@ static int change_maps(const struct bootstrap_config *b, char *text, size_t size
     return result;
 }
 
-static void test_changes(void **state)
+CASE(test_changes)
 {
     enum mk_exec execs[] = {MK_EXEC_HOST, MK_EXEC_EMULATED};
     for (size_t exec = 0; exec < 2; exec++)
@@ -245,7 +245,7 @@ static void test_changes(void **state)
 }
 
 /* What is no map is refused, and launches go on by the one before. */
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct mk_config config = {
         .version = MK_VERSION_NUMBER, .nodes = 1, .gpus = 1, .exec = MK_EXEC_HOST};
@@ -289,7 +289,7 @@ static void test_refusals(void **state)
 
 /* ---- the command ---- */
 
-static void test_command(void **state)
+CASE(test_command)
 {
     static const char *const runs[][2] = {{"moe_dispatch", "24,64,16,2"},
                                           {"moe_combine", "24,64,16,2"},
@@ -351,7 +351,7 @@ static double field(const char *options, const char *name)
 /* All tokens choose one expert: of n copies on 8 ranks the busiest has ceil(8 / n) parts of 8, and a
  * launch takes nearly as much less; and what crosses NVLink is the tokens of the ranks without one,
  * and their sums. A skew of 1 is less bad. */
-static void test_time(void **state)
+CASE(test_time)
 {
     const double one = field("--skew one", "\"ms_mean\": "),
                  crossed = field("--skew one", "\"nvlink_bytes\": ");
@@ -368,14 +368,4 @@ static void test_time(void **state)
     }
     const double skewed = field("--skew 1", "\"ms_mean\": ");
     assert_true(field("--skew 1 --replicas 8", "\"ms_mean\": ") < 0.6 * skewed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),     cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_kernels),  cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_command),
-        cmocka_unit_test(test_time)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -233,7 +233,7 @@ static void survives(enum mutation m)
     }
 }
 
-static void test_unbroken(void **state)
+CASE(test_unbroken)
 {
     survives(NOTHING);
     survives(IN_ONE_SHOT);
@@ -269,13 +269,13 @@ static void catches(enum mutation m, const char *name, int expected)
 
 #define CATCHES(mutation, expected) catches(mutation, #mutation, expected)
 
-static void test_order_bugs(void **state)
+CASE(test_order_bugs)
 {
     CATCHES(FLAG_BEFORE_DATA, -EBADMSG);
     CATCHES(PUT_BEFORE_STAGING, -EBADMSG);
 }
 
-static void test_missing_waits(void **state)
+CASE(test_missing_waits)
 {
     CATCHES(COMPUTE_DOES_NOT_WAIT, -EBADMSG);
     CATCHES(FORWARDER_DOES_NOT_WAIT, -EBADMSG);
@@ -284,13 +284,13 @@ static void test_missing_waits(void **state)
     CATCHES(LAST_RANK_NOT_AWAITED, -EBADMSG);
 }
 
-static void test_epochs_and_buffers(void **state)
+CASE(test_epochs_and_buffers)
 {
     CATCHES(EPOCH_REUSED, -EBADMSG);
     CATCHES(ONE_BUFFER, -EBADMSG);
 }
 
-static void test_counting_bugs(void **state)
+CASE(test_counting_bugs)
 {
     CATCHES(LAST_CHUNK_NOT_SENT, -EIO);
     CATCHES(LAST_CHUNK_FLAG_ONLY, -EBADMSG);
@@ -300,7 +300,7 @@ static void test_counting_bugs(void **state)
 }
 
 /* A's scales travel beside it, by flags and puts of their own between nodes. */
-static void test_scales(void **state)
+CASE(test_scales)
 {
     CATCHES(SCALES_NOT_AWAITED, -EBADMSG);
     CATCHES(SCALES_LEFT_OUT, -EBADMSG);
@@ -308,14 +308,4 @@ static void test_scales(void **state)
     CATCHES(SCALES_PUT_BEFORE_STAGING, -EBADMSG);
     CATCHES(SCALES_NOT_PUT, -EIO);
     CATCHES(SCALES_OF_A_PUT_LEFT_OUT, -EBADMSG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unbroken),      cmocka_unit_test(test_order_bugs),
-        cmocka_unit_test(test_missing_waits), cmocka_unit_test(test_epochs_and_buffers),
-        cmocka_unit_test(test_counting_bugs), cmocka_unit_test(test_scales),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,14 +240,14 @@ static void all_mutants(void)
     ops_hunt(one_buffer_config, "ONE_BUFFER", OPS_ANY);
 }
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     all_mutants();
 }
 
 /* The same of FP8, where rows, the activation and sums have scales, which are read too early where
  * the codes are, or not brought. */
-static void test_fp8_mutants(void **state)
+CASE(test_fp8_mutants)
 {
     fp8 = 1;
     all_mutants();
@@ -266,7 +266,7 @@ static struct sim_world_config four_experts_config(uint64_t seed)
 
 /* With the last experts' rows held back until the first ones' results are made, every launch still
  * ends: no stage waits for all experts. */
-static void test_no_barrier(void **state)
+CASE(test_no_barrier)
 {
     mutation = LAST_RUN_COMES_LATE;
     held_back = 0;
@@ -283,18 +283,7 @@ static void expect_mute(const struct sim_world_result *r)
                 (r->failure.producer % 2 && strstr(r->sentence, "tokens' experts")));
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(MK_OP_MOE_FFN, ops_shapes[3], 3, expect_mute);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mutants),
-        cmocka_unit_test(test_fp8_mutants),
-        cmocka_unit_test(test_no_barrier),
-        cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

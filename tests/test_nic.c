@@ -1,5 +1,6 @@
 /* The survey finds softnic's devices as they are configured, and a choice takes devices that were
  * named, the nearest, or in turn, and says in one sentence why a device cannot be had. */
+#define OWN_MAIN
 #include "backends/nic.h"
 #include "tests/helpers/sysfs_tree.h"
 
@@ -24,7 +25,7 @@ static int active_hardware(void)
     return n;
 }
 
-static void test_survey(void **state)
+CASE(test_survey)
 {
     nic_survey(&survey);
     if (!survey.verbs_in_build) {
@@ -69,7 +70,7 @@ static void skip_without_verbs(void)
     skip();
 }
 
-static void test_choice(void **state)
+CASE(test_choice)
 {
     struct nic_choice c;
     char error[256] = "";
@@ -92,7 +93,7 @@ static void test_choice(void **state)
     assert_int_equal(ask(&c, "soft", 3, 3, 0, error), -EINVAL);
 }
 
-static void test_several(void **state)
+CASE(test_several)
 {
     struct nic_choice c;
     char error[256] = "";
@@ -137,7 +138,7 @@ static void test_several(void **state)
 }
 
 /* Where softnic cannot have its sockets that is what is said: there is no module to load for it. */
-static void test_no_descriptors(void **state)
+CASE(test_no_descriptors)
 {
     struct rlimit before, none;
     skip_without_verbs();
@@ -161,7 +162,7 @@ static void test_no_descriptors(void **state)
 
 /* softnic's devices, placed by a tree: soft0 far from both GPUs, soft1 and soft2 behind the second
  * GPU's switch. */
-static void test_nearest(void **state)
+CASE(test_nearest)
 {
     static const char *const lines[] = {
         "devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0/numa_node = 0",
@@ -211,11 +212,6 @@ static void test_nearest(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_survey),  cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_several), cmocka_unit_test(test_no_descriptors),
-        cmocka_unit_test(test_nearest),
-    };
     setenv("SOFTNIC", "devices=3,efa=1,link=roce", 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

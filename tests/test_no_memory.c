@@ -101,37 +101,29 @@ static int publish(char *text, size_t size)
     return result;
 }
 
-static void test_communicator(void **state)
+CASE(test_communicator)
 {
     assert_true(fail_each(use_a_communicator, 0) >= 10);
 }
 
-static void test_tuned_plans(void **state)
+CASE(test_tuned_plans)
 {
     assert_true(fail_each(keep_a_plan, 0) >= 4);
 }
 
-static void test_part(void **state)
+CASE(test_part)
 {
     assert_true(fail_each(pack_a_part, 0) >= 5);
 }
 
-static void test_trace(void **state)
+CASE(test_trace)
 {
     assert_true(fail_each(store_a_trace, 6) >= 30);
 }
 
-static void test_live(void **state)
+CASE(test_live)
 {
     assert_true(fail_each(publish, 0) >= 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_communicator), cmocka_unit_test(test_tuned_plans),
-        cmocka_unit_test(test_part),         cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_live),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

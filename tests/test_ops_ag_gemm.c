@@ -2,12 +2,12 @@
  * told. (Its broken variants: test_mutants.c; its plan: test_plan.c.) */
 #include "tests/helpers/ops.h"
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(MK_OP_AG_GEMM, 32) >= 768 / OPS_PART);
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     ops_bytes_are_minimal(MK_OP_AG_GEMM, 0);
 }
@@ -34,7 +34,7 @@ static struct sim_world_config fp8_config(uint64_t seed)
 
 /* Each row of C comes from its row's bytes and its own scales, of this launch. One shot copies those
  * of whole 16 bytes alone. */
-static void test_fp8_orders(void **state)
+CASE(test_fp8_orders)
 {
     for (uint64_t seed = 0; seed < 240 / OPS_PART; seed++)
         for (uint32_t shots = 1; shots <= 2; shots++) {
@@ -57,7 +57,7 @@ static void test_fp8_orders(void **state)
 
 /* What goes over each link is what `work` says: a byte an element, and four for 128 of them, of whole
  * 16 bytes for rows. */
-static void test_fp8_bytes(void **state)
+CASE(test_fp8_bytes)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct ops_bytes bytes = {{0}, {0}};
@@ -83,16 +83,7 @@ static void expect_mute(const struct sim_world_result *r)
     assert_non_null(strstr(r->sentence, "of rank 3's A"));
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(MK_OP_AG_GEMM, ops_shapes[0], 4, expect_mute);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_bytes),
-                                       cmocka_unit_test(test_fp8_orders),
-                                       cmocka_unit_test(test_fp8_bytes),
-                                       cmocka_unit_test(test_faults)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 
 #include "tests/helpers/mover.h"
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct mk_problem q = {.op = MK_OP_ALL_GATHER, .topo = {2, 3, 0}, .m = 60, .k = 1 << 28};
     mover_refusals(60, 61, "the next that does is 66");
@@ -43,18 +43,8 @@ static const struct mover mover = {.op = MK_OP_ALL_GATHER,
                                    .parities = parities_of,
                                    .mute = expect_mute};
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     static const struct mover_mutant own[] = {MOVER_MUTANT(FORWARDER_DOES_NOT_WAIT, -EBADMSG)};
     mover_mutants(own, sizeof own / sizeof *own);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_mutants),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,14 +10,14 @@
 
 #include "tests/helpers/mover.h"
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     mover_refusals(72, 66,
                    "M = 66 does not divide by 36, 6 for each of 6 ranks; the next that does is 72");
 }
 
 /* What stands in each row of C, by hand: of 2 ranks' 4 rows, rank 1 gets the second halves. */
-static void test_reference(void **state)
+CASE(test_reference)
 {
     const struct mk_problem q = {.op = MK_OP_ALL_TO_ALL, .topo = {1, 2, 1}, .m = 8, .k = 8};
     static const uint64_t from[] = {2, 3, 6, 7};
@@ -51,18 +51,8 @@ static const struct mover mover = {.op = MK_OP_ALL_TO_ALL,
                                    .parities = parities_of,
                                    .mute = expect_mute};
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     static const struct mover_mutant own[] = {MOVER_MUTANT(ONE_SECOND_BUFFER, -EBADMSG)};
     mover_mutants(own, sizeof own / sizeof *own);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_orders),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_faults),   cmocka_unit_test(test_mutants),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ static void run_all(size_t fabric, int launches, const char *more, const char *o
 /* ---- the network ---- */
 
 /* Local rank 1 of both nodes uses device 1: they no longer reach each other. */
-static void test_lost_peer(void **state)
+CASE(test_lost_peer)
 {
     static const int after[] = {0, 60};
     for (size_t fabric = 0; fabric < FABRICS; fabric++)
@@ -102,7 +102,7 @@ static void test_lost_peer(void **state)
         }
 }
 
-static void test_failed_request(void **state)
+CASE(test_failed_request)
 {
     static const struct {
         const char *own, *says;
@@ -123,7 +123,7 @@ static void test_failed_request(void **state)
 
 /* Dies before its first launch, in the middle of a burst, between two launches, after the last
  * one. */
-static void test_rank_dies(void **state)
+CASE(test_rank_dies)
 {
     static const struct {
         int before;
@@ -160,7 +160,7 @@ static void finish_right(struct launch *job, const char *what)
 
 /* One NIC has a hundredth of the others' bandwidth. Each of these runs sends at least 15 KB over
  * it. */
-static void test_slow_nic(void **state)
+CASE(test_slow_nic)
 {
     for (size_t fabric = 0; fabric < FABRICS; fabric++) {
         for (size_t op = 0; op < OPS; op++) {
@@ -199,7 +199,7 @@ static void late_rank(size_t fabric)
     }
 }
 
-static void test_late_rank(void **state)
+CASE(test_late_rank)
 {
     for (size_t fabric = 0; fabric < FABRICS; fabric++)
         late_rank(fabric);
@@ -226,14 +226,14 @@ static void rank_that_pauses(size_t fabric)
     }
 }
 
-static void test_rank_that_pauses(void **state)
+CASE(test_rank_that_pauses)
 {
     for (size_t fabric = 0; fabric < FABRICS; fabric++)
         rank_that_pauses(fabric);
 }
 
 /* One that never comes is named, and those that came end. */
-static void test_rank_missing(void **state)
+CASE(test_rank_missing)
 {
     struct launch *job = &jobs[0];
     launch_open(job, WORLD);
@@ -249,15 +249,4 @@ static void test_rank_missing(void **state)
         if (rank == 0)
             expect_says(&job->ranks[0], "a missing rank", "rank 2");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lost_peer),    cmocka_unit_test(test_failed_request),
-        cmocka_unit_test(test_rank_dies),    cmocka_unit_test(test_slow_nic),
-        cmocka_unit_test(test_late_rank),    cmocka_unit_test(test_rank_that_pauses),
-        cmocka_unit_test(test_rank_missing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,22 +8,22 @@
 #include "sim/ops/gemm_ar.c"
 #include "tests/helpers/unbroken_ops.h"
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(MK_OP_GEMM_AR, 32) >= 768 / OPS_PART);
 }
 
-static void test_errors(void **state)
+CASE(test_errors)
 {
     ops_sum_errors(MK_OP_GEMM_AR, 1);
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     ops_sum_bits(MK_OP_GEMM_AR, 1);
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     static const uint64_t rows[] = {0, 1, 3, 17, 101}; /* the last ranks have fewer, or none */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -34,7 +34,7 @@ static void test_bytes(void **state)
 static const uint64_t any_rows[] = {1, 2, 3, 5, 7, 17, 100, 251};
 #define ANY_ROWS (sizeof any_rows / sizeof *any_rows)
 
-static void test_any_rows(void **state)
+CASE(test_any_rows)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 5}, {1, 6},
                                         {1, 7}, {1, 8}, {2, 1}, {2, 2}, {3, 2}};
@@ -71,7 +71,7 @@ static void test_any_rows(void **state)
 
 /* Of any M each rank computes every element of C once, each unit that moves has rows of C and all
  * units have all of them once, and the layout is the same on every rank. */
-static void test_plans_of_any_rows(void **state)
+CASE(test_plans_of_any_rows)
 {
     struct sim_random r = {20261123};
     uint32_t columns = 0, even = 0; /* even: plans of whose tiles all ranks have as many columns */
@@ -141,7 +141,7 @@ static void test_plans_of_any_rows(void **state)
     assert_true(even > 3 && columns > 50);
 }
 
-static void test_large_puts(void **state)
+CASE(test_large_puts)
 {
     ops_large_puts(MK_OP_GEMM_AR);
 }
@@ -149,7 +149,7 @@ static void test_large_puts(void **state)
 /* Of 2 nodes of 8 each unit that the network brings goes to each peer once, before it or another of
  * its number is delivered; and as many CTAs as there are peers share it, however many there are:
  * one that had it for all peers would be a launch's last. */
-static void test_shares(void **state)
+CASE(test_shares)
 {
     struct mk_problem q = {.op = MK_OP_GEMM_AR,
                            .exec = MK_EXEC_CUDA,
@@ -186,7 +186,7 @@ static void test_shares(void **state)
     }
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct mk_problem q = {
         .op = MK_OP_GEMM_AR, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 41, .k = 72};
@@ -218,7 +218,7 @@ static void test_refusals(void **state)
 }
 
 /* Between nodes few rows are in blocks of columns where N lets them, many are not; within one node none is. */
-static void test_columns_by_default(void **state)
+CASE(test_columns_by_default)
 {
     static const struct {
         uint64_t m, n;
@@ -253,7 +253,7 @@ static void test_columns_by_default(void **state)
 }
 
 /* The random cases of the explorer and of emulated GPUs have such rows, and fewer than ranks. */
-static void test_any_rows_are_drawn(void **state)
+CASE(test_any_rows_are_drawn)
 {
     for (int emulated = 0; emulated < 2; emulated++) {
         uint32_t uneven = 0, few = 0;
@@ -432,7 +432,7 @@ static struct sim_world_config config_direct(uint64_t seed)
 
 #define DIRECT(name, expected) (mutation = name, ops_hunt(config_direct, #name, expected))
 
-static void test_mutants_with_c_in_the_heap(void **state)
+CASE(test_mutants_with_c_in_the_heap)
 {
     DIRECT(NOTHING, 0);
     DIRECT(LAST_UNIT_NOT_DELIVERED, 0); /* nothing is delivered */
@@ -463,7 +463,7 @@ static struct sim_world_config config_one_shot(uint64_t seed)
 
 #define ONE_SHOT(name, expected) (mutation = name, ops_hunt(config_one_shot, #name, expected))
 
-static void test_mutants_in_one_shot(void **state)
+CASE(test_mutants_in_one_shot)
 {
     ONE_SHOT(NOTHING, 0);
     ONE_SHOT(LAST_UNIT_NOT_DELIVERED, 0); /* nothing is delivered */
@@ -489,7 +489,7 @@ static struct sim_world_config config_shared_direct(uint64_t seed)
     return c;
 }
 
-static void test_mutants_of_shared_tiles(void **state)
+CASE(test_mutants_of_shared_tiles)
 {
     for (int direct = 0; direct < 2; direct++) {
         struct sim_world_config (*const config)(uint64_t) =
@@ -538,7 +538,7 @@ static struct sim_world_config config_normed(uint64_t seed)
     return c;
 }
 
-static void test_mutants_of_the_norm(void **state)
+CASE(test_mutants_of_the_norm)
 {
     struct sim_world_config (*const configs[])(uint64_t) = {
         config_normed, config_normed_direct, config_normed_one_shot, config_normed_shared};
@@ -568,12 +568,12 @@ static void hunt_mutants(struct sim_world_config (*config)(uint64_t seed))
     MUTANT(NO_DRAIN, -EBADMSG);
 }
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     hunt_mutants(config_for);
 }
 
-static void test_mutants_of_columns(void **state)
+CASE(test_mutants_of_columns)
 {
     hunt_mutants(config_columns);
 }
@@ -583,32 +583,7 @@ static void expect_mute(const struct sim_world_result *r)
     assert_true(r->failure.chunk != UINT32_MAX); /* it names a chunk, and who owes it */
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(MK_OP_GEMM_AR, ops_shapes[0], 6, expect_mute);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_any_rows),
-        cmocka_unit_test(test_plans_of_any_rows),
-        cmocka_unit_test(test_any_rows_are_drawn),
-        cmocka_unit_test(test_columns_by_default),
-        cmocka_unit_test(test_mutants),
-        cmocka_unit_test(test_mutants_of_columns),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_large_puts),
-        cmocka_unit_test(test_mutants_of_the_norm),
-        cmocka_unit_test(test_mutants_in_one_shot),
-        cmocka_unit_test(test_mutants_of_shared_tiles),
-        cmocka_unit_test(test_mutants_with_c_in_the_heap),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,34 +8,34 @@
 #include "sim/ops/gemm_rs.c"
 #include "tests/helpers/unbroken_ops.h"
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(MK_OP_GEMM_RS, 40) >= 960 / OPS_PART);
 }
 
-static void test_errors(void **state)
+CASE(test_errors)
 {
     ops_sum_errors(MK_OP_GEMM_RS, 0);
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     ops_sum_bits(MK_OP_GEMM_RS, 0);
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     ops_bytes_are_minimal(MK_OP_GEMM_RS, 0);
 }
 
-static void test_large_puts(void **state)
+CASE(test_large_puts)
 {
     ops_large_puts(MK_OP_GEMM_RS);
 }
 
 /* ---- the plan ---- */
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct mk_problem q = {
         .op = MK_OP_GEMM_RS, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 40, .k = 72};
@@ -123,7 +123,7 @@ static void check_cut(const struct mk_plan *p, uint64_t met[2])
     free(columns);
 }
 
-static void test_cut(void **state)
+CASE(test_cut)
 {
     uint64_t met[2] = {0};
     for (uint32_t seed = 0; seed < 3000; seed++) {
@@ -147,7 +147,7 @@ static void test_cut(void **state)
 
 /* Every tile of the product once, each to the reducer on its owner's rail; every element of a block
  * in one unit. */
-static void test_cover(void **state)
+CASE(test_cover)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {1, 12}};
     for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)
@@ -206,7 +206,7 @@ static void test_cover(void **state)
 
 /* Puts of several tiles: each tile is in one run, whose tiles follow each other in memory without a
  * gap; runs come in the order of computation, and one put brings what its first flag says. */
-static void test_runs(void **state)
+CASE(test_runs)
 {
     /* rows of a rank, N, rows and columns of a tile, rows of a chunk: tiles that end where chunks,
      * rows and columns do; not the rows, not the columns, neither; one tile; one chunk */
@@ -430,7 +430,7 @@ static struct sim_world_config config_normed(uint64_t seed)
 #define MUTANT_OF(config, name, expected) (mutation = name, ops_hunt(config, #name, expected))
 #define MUTANT(name, expected) MUTANT_OF(config_for, name, expected)
 
-static void test_mutants_of_the_norm(void **state)
+CASE(test_mutants_of_the_norm)
 {
     MUTANT_OF(config_normed, NOTHING, 0);
     MUTANT_OF(config_normed, ROW_NOT_AWAITED, -EBADMSG);
@@ -438,7 +438,7 @@ static void test_mutants_of_the_norm(void **state)
     MUTANT_OF(config_normed, ROW_OF_THE_LAUNCH_BEFORE, -EBADMSG);
 }
 
-static void test_mutants_of_slices(void **state)
+CASE(test_mutants_of_slices)
 {
     MUTANT_OF(config_cut, NOTHING, 0);
     MUTANT_OF(config_cut, SLICES_NOT_AWAITED, -EBADMSG);
@@ -448,7 +448,7 @@ static void test_mutants_of_slices(void **state)
     MUTANT_OF(config_cut, ONE_SLICE_NOT_ADDED, -EBADMSG);
 }
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     MUTANT(NOTHING, 0);
     MUTANT(FLAG_BEFORE_TILE, -EBADMSG);
@@ -474,27 +474,7 @@ static void expect_mute(const struct sim_world_result *r)
     assert_non_null(strstr(r->sentence, "rank 3 should have produced it"));
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(MK_OP_GEMM_RS, ops_shapes[0], 4, expect_mute);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_mutants_of_the_norm),
-        cmocka_unit_test(test_mutants_of_slices),
-        cmocka_unit_test(test_mutants),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_large_puts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

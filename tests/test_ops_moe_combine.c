@@ -12,7 +12,7 @@
 
 #include "core/mkernel.h"
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(MK_OP_MOE_COMBINE, 32) >= 768 / OPS_PART);
 }
@@ -55,7 +55,7 @@ static void add_said(size_t form, uint64_t seed, uint64_t launches, struct ops_b
     }
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     enum { LAUNCHES = 3 };
     for (size_t form = 0; form < OPS_FORMS; form++)
@@ -78,7 +78,7 @@ static const char *refusal(struct mk_moe moe, int fp8)
     return ops_refusal(q);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     assert_non_null(
         strstr(refusal((struct mk_moe){13, 100, 0, 4, 1}, 0), "the next hidden that works is 104"));
@@ -90,7 +90,7 @@ static void test_refusals(void **state)
 }
 
 /* Both operators of one shape have the same rows, and no heap for tokens that do not move. */
-static void test_rows(void **state)
+CASE(test_rows)
 {
     struct mk_plan out, back;
     char error[300];
@@ -189,7 +189,7 @@ static struct sim_world_config config_for(uint64_t seed)
 
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     MUTANT(NOTHING, 0);
     MUTANT(DOES_NOT_WAIT_FOR_TABLES, OPS_ANY); /* or adds what lies outside */
@@ -213,17 +213,7 @@ static void expect_mute(const struct sim_world_result *r)
     assert_true(strstr(r->sentence, "tokens' experts") || r->failure.rank == 3);
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(MK_OP_MOE_COMBINE, ops_shapes[3], 3, expect_mute);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_orders),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_mutants),  cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,13 +11,13 @@
 
 #include "core/mkernel.h"
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(MK_OP_MOE_DISPATCH, 32) >= 768 / OPS_PART);
 }
 
 /* Records are moved as they are. */
-static void test_fp8_orders(void **state)
+CASE(test_fp8_orders)
 {
     static const uint64_t hidden[] = {16, 144, 272, 128, 656};
     for (size_t form = 0; form < OPS_FORMS; form++)
@@ -46,7 +46,7 @@ static struct ops_bytes bytes_of(enum mk_op op, size_t form, uint64_t seed)
     return bytes;
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 8; seed++) {
@@ -66,7 +66,7 @@ static const char *refusal(struct mk_moe moe, struct mk_problem q)
     return ops_refusal(q);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     const struct mk_problem plain = {.fp8 = 0}, fp8 = {.fp8 = 1}, bytes = {.bytes = 1};
     assert_non_null(
@@ -85,7 +85,7 @@ static void test_refusals(void **state)
 }
 
 /* Room for every place of every token on one rank, each expert's rows at a multiple of the tile's. */
-static void test_rows(void **state)
+CASE(test_rows)
 {
     struct mk_plan p;
     char error[300];
@@ -166,7 +166,7 @@ static struct sim_world_config config_for(uint64_t seed)
 
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     MUTANT(NOTHING, 0);
     MUTANT(DELIVERY_DOES_NOT_WAIT_FOR_TABLES, -EBADMSG);
@@ -187,18 +187,7 @@ static void expect_mute(const struct sim_world_result *r)
     assert_true(strstr(r->sentence, "tokens' experts") || r->failure.rank == 3);
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(MK_OP_MOE_DISPATCH, ops_shapes[3], 3, expect_mute);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_orders),   cmocka_unit_test(test_fp8_orders),
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
-        cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #include "sim/ops/moe_dispatch_gemm.c"
 #include "tests/helpers/unbroken_ops.h"
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(MK_OP_MOE_DISPATCH_GEMM, 32) >= 768 / OPS_PART);
 }
@@ -29,7 +29,7 @@ static struct sim_world_config fp8_config(size_t form, uint64_t seed)
 }
 
 /* Each row of C comes from its token's codes and its own scales, of this launch. */
-static void test_fp8_orders(void **state)
+CASE(test_fp8_orders)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
@@ -72,7 +72,7 @@ static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t lau
     }
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 8; seed++) {
@@ -115,7 +115,7 @@ static const char *refusal(struct mk_moe moe)
     return refusal_of(moe, 0, 0);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     assert_non_null(strstr(refusal((struct mk_moe){0, 64, 8, 4, 1}), "tokens = 0: must be 1 to"));
     assert_non_null(
@@ -134,7 +134,7 @@ static void test_refusals(void **state)
 
 /* On a GPU, the narrowest tile that has all columns of an expert's B, else the widest; of FP8 128
  * columns at most where an expert has no more rows than a tile. */
-static void test_columns_of_tiles(void **state)
+CASE(test_columns_of_tiles)
 {
     static const uint32_t cases[][4] = {
         /* tokens, columns; of a tile of bf16, of FP8 */
@@ -347,7 +347,7 @@ static struct sim_world_config srd_config(uint64_t seed)
 
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     MUTANT(NOTHING, 0);
     MUTANT(ROUTED_BEFORE_TOLD, OPS_ANY);
@@ -380,18 +380,7 @@ static void expect_mute(const struct sim_world_result *r)
     assert_true(strstr(r->sentence, "tokens' experts") || r->failure.rank == 3);
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(MK_OP_MOE_DISPATCH_GEMM, ops_shapes[3], 3, expect_mute);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_fp8_orders),       cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_mutants),          cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_columns_of_tiles),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

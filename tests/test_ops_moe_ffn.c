@@ -11,7 +11,7 @@
 #include "sim/ops/exact_moe.h"
 #include "sim/route.h"
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(MK_OP_MOE_FFN, 32) >= 768 / OPS_PART);
 }
@@ -33,7 +33,7 @@ static struct sim_world_config fp8_config(size_t form, uint64_t seed)
 
 /* Each activation is quantised by its own row's and columns' largest, and each sum is made of codes
  * and scales of this launch. */
-static void test_fp8_orders(void **state)
+CASE(test_fp8_orders)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
@@ -46,7 +46,7 @@ static void test_fp8_orders(void **state)
 
 /* Sums that travel back as e4m3 are codes and scales of this launch, of whole blocks and of short
  * ones, however their bytes land. */
-static void test_back_orders(void **state)
+CASE(test_back_orders)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
@@ -64,7 +64,7 @@ static void test_back_orders(void **state)
 }
 
 /* What is no number, rows of zeros, scales far from 1. */
-static void test_fp8_extremes(void **state)
+CASE(test_fp8_extremes)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 8; seed++) {
@@ -181,7 +181,7 @@ static void run_real(const struct sim_world_config *c)
                                                  c->problem.moe.tokens * c->problem.moe.hidden);
 }
 
-static void test_errors(void **state)
+CASE(test_errors)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (int deterministic = 0; deterministic < 2; deterministic++) {
@@ -201,7 +201,7 @@ static void test_errors(void **state)
 
 /* What back=fp8 costs: a code is off by 2.6e-2 in the norm, and a sum by that where all of it has
  * crossed a link, twice where it has crossed two; of what has not, by nothing. */
-static void test_errors_of_back(void **state)
+CASE(test_errors_of_back)
 {
     for (size_t form = 0; form < OPS_FORMS; form++) {
         struct sim_world_config c = real_config(ops_forms[form], 0);
@@ -220,7 +220,7 @@ static void test_errors_of_back(void **state)
     }
 }
 
-static void test_bits(void **state)
+CASE(test_bits)
 {
     static const uint32_t form[2] = {3, 2};
     for (int deterministic = 0; deterministic < 2; deterministic++) {
@@ -305,7 +305,7 @@ static void lone_route(struct lone *l, struct sim_random *r)
 
 /* However tokens are routed: every tile of this rank's experts once, down after all up of its rows;
  * and up is never more than two groups of rows of tiles ahead, so that no stage is a barrier. */
-static void test_tiles(void **state)
+CASE(test_tiles)
 {
     uint32_t apart = 0;
     for (uint64_t seed = 0; seed < 200; seed++) {
@@ -364,7 +364,7 @@ static void test_tiles(void **state)
 /* A token's rows are added in the order of their experts, those of one expert in the order of
  * places, each by its weight; what other ranks, and nodes, have added once each, where their
  * experts would be. */
-static void test_order_of_a_sum(void **state)
+CASE(test_order_of_a_sum)
 {
     static const uint32_t named[8] = {7, 12, 4, 99, 6,
                                       /* experts 4 to 7 are on this node, 6 and 7 on this rank */
@@ -465,7 +465,7 @@ static void count_bytes(struct sim_world_config *c, struct mk_plan *plan, struct
     assert_int_equal(plan_build(plan, &c->problem, 0, 0, error, sizeof error), 0);
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 8; seed++)
@@ -514,7 +514,7 @@ static void worst_fill(const struct sim_launch *l)
 }
 
 /* What a plan says is moved at most is what is moved at most. */
-static void test_most_bytes(void **state)
+CASE(test_most_bytes)
 {
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t k = 1; k <= 4; k++) {
@@ -573,7 +573,7 @@ static const char *refusal_of_back(enum mk_op op, int deterministic)
     return error;
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     const struct mk_tuning none = {.tile_m = 0};
     assert_non_null(
@@ -635,7 +635,7 @@ static const char *planned_on_mma(struct mk_plan *p, struct mk_moe moe, struct m
 
 /* Engine mma: its tiles, the small one where an expert has few rows or gate and up few columns; a
  * token for each warp of a block that adds; and what it does not have. */
-static void test_plans_on_mma(void **state)
+CASE(test_plans_on_mma)
 {
     static const struct {
         struct mk_moe moe;
@@ -668,7 +668,7 @@ static void test_plans_on_mma(void **state)
 /* Engine wgmma, two ranks: the more blocks add beside those that multiply the fewer columns experts
  * have; of many tokens more blocks make tables, and a warp adds several, one behind the other; rows of
  * bf16 come by TMA. */
-static void test_plans_on_wgmma(void **state)
+CASE(test_plans_on_wgmma)
 {
     static const struct {
         struct mk_moe moe;
@@ -701,18 +701,4 @@ static void test_plans_on_wgmma(void **state)
         assert_int_equal(m->part_rows, cases[i].part);
         assert_int_equal(m->staged, cases[i].staged);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_tiles),
-        cmocka_unit_test(test_order_of_a_sum), cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_errors),         cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_most_bytes),
-        cmocka_unit_test(test_plans_on_mma),   cmocka_unit_test(test_fp8_orders),
-        cmocka_unit_test(test_fp8_extremes),   cmocka_unit_test(test_back_orders),
-        cmocka_unit_test(test_errors_of_back), cmocka_unit_test(test_plans_on_wgmma),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static const struct op_shape keys = {.option = "keys",
 
 const struct op_descriptor op_sort = {.shape = &keys, .arguments = {{"K", OP_UINT32, "F,A", 1}}};
 
-static void numbers_lie_where_the_descriptor_says(void **state)
+CASE(numbers_lie_where_the_descriptor_says)
 {
     struct mk_problem q = {.op = MK_OP_STENCIL, .topo = {.nodes = 1, .gpus = 2}};
     const uint64_t given[OP_DIMENSIONS] = {100, 20, 8, 3, 77, 77};
@@ -103,7 +103,7 @@ static void numbers_lie_where_the_descriptor_says(void **state)
     assert_memory_equal(back, given, sizeof given);
 }
 
-static void formulas_of_arguments_know_them(void **state)
+CASE(formulas_of_arguments_know_them)
 {
     struct mk_problem q = {.op = MK_OP_STENCIL, .topo = {.nodes = 1, .gpus = 2}};
     uint64_t bytes[MK_SPACES - 1];
@@ -114,7 +114,7 @@ static void formulas_of_arguments_know_them(void **state)
     assert_int_equal(bytes[2], 0);
 }
 
-static void the_line_of_the_registry_is_all_that_names_it(void **state)
+CASE(the_line_of_the_registry_is_all_that_names_it)
 {
     char list[OP_LIST_TEXT];
     assert_string_equal(plan_op_name(MK_OP_STENCIL), "stencil");
@@ -122,14 +122,4 @@ static void the_line_of_the_registry_is_all_that_names_it(void **state)
     assert_int_equal(op_on_gpu(MK_OP_STENCIL), 0);
     assert_int_equal(op_on_gpu(MK_OP_SORT), 1);
     assert_null(op_of(MK_OPS));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_lie_where_the_descriptor_says),
-        cmocka_unit_test(formulas_of_arguments_know_them),
-        cmocka_unit_test(the_line_of_the_registry_is_all_that_names_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 
 #include "tests/helpers/mover.h"
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct mk_problem q = {.op = MK_OP_REDUCE_SCATTER, .topo = {33, 1, 0}, .m = 33, .k = 16};
     struct mk_plan p;
@@ -22,7 +22,7 @@ static void test_refusals(void **state)
 }
 
 /* A launch's flags have names that say what has not come. */
-static void test_chunks(void **state)
+CASE(test_chunks)
 {
     const struct mk_problem q = {.op = MK_OP_REDUCE_SCATTER,
                                  .topo = {2, 3, 4},
@@ -112,7 +112,7 @@ void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
     mk_cta_combine(cta, &c);
 }
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     static const struct mover_mutant own[] = {
         MOVER_MUTANT(OWN_SUM_IS_NOT_AWAITED, -EBADMSG),
@@ -123,14 +123,4 @@ static void test_mutants(void **state)
         MOVER_MUTANT(LAST_RANK_LEFT_OUT, -EBADMSG),
     };
     mover_mutants(own, sizeof own / sizeof *own);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_orders),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_faults),   cmocka_unit_test(test_mutants),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

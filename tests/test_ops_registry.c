@@ -22,7 +22,7 @@ static struct mk_problem default_problem(enum mk_op op, enum op_size size, uint3
 
 /* Each has what reports and commands ask for, and the number of letters in its text is that of
  * its dimensions. */
-static void a_descriptor_is_whole(void **state)
+CASE(a_descriptor_is_whole)
 {
     for (int i = 0; i < MK_OPS; i++) {
         const struct op_descriptor *op = op_of((enum mk_op)i);
@@ -41,7 +41,7 @@ static void a_descriptor_is_whole(void **state)
 }
 
 /* What `sim --explore --exec emulated --random` draws is a plan that a kernel is built for. */
-static void drawn_cases_can_be_emulated(void **state)
+CASE(drawn_cases_can_be_emulated)
 {
     static struct mk_plan plan;
     for (int i = 0; i < MK_OPS; i++)
@@ -63,7 +63,7 @@ static void drawn_cases_can_be_emulated(void **state)
 
 /* Where the bench cannot launch a collective beside a GEMM, an operator of the two is timed alone.
  */
-static void what_is_compared(void **state)
+CASE(what_is_compared)
 {
     assert_false(run_is_compared(RUN_GEMM, RUN_ALL_TO_ALL));
     assert_false(run_is_compared(RUN_GEMM, RUN_NO_COLLECTIVE));
@@ -113,7 +113,7 @@ static void buffers_lie_apart(const struct mk_plan *p)
 
 /* The defaults make a plan on every cluster; a role has CTAs in it where the descriptor says so;
  * every formula of an argument counts something, and at least one argument is an output. */
-static void defaults_make_a_plan(void **state)
+CASE(defaults_make_a_plan)
 {
     static const uint32_t clusters[][2] = {{1, 1}, {1, 3}, {2, 1}, {2, 2}, {3, 2}};
     for (int i = 0; i < MK_OPS; i++)
@@ -244,7 +244,7 @@ static int all_ranks_agree(struct mk_problem q, int formula_alone)
 }
 
 /* Peers write by their own plan into each other's heaps. */
-static void every_rank_makes_the_same_plan(void **state)
+CASE(every_rank_makes_the_same_plan)
 {
     for (int op = 0; op < MK_OPS; op++) {
         uint32_t made = 0, chosen = 0;
@@ -267,7 +267,7 @@ static void every_rank_makes_the_same_plan(void **state)
 
 /* With `most` of 132 SMs the plan is that of a GPU which has so many: no more blocks, and the
  * choices that suit them. */
-static void a_limit_of_sms_is_kept(void **state)
+CASE(a_limit_of_sms_is_kept)
 {
     static const struct tuning_table none;
     for (int op = 0; op < MK_OPS; op++)
@@ -315,7 +315,7 @@ static void its_tile_is_built(const struct mk_problem *q)
 
 /* Engine mma: a plan with tiles and free warps of its own, or a sentence that says who has it; on
  * the host there is no engine. */
-static void an_engine_is_taken_or_refused(void **state)
+CASE(an_engine_is_taken_or_refused)
 {
     for (int op = 0; op < MK_OPS; op++)
         for (uint32_t nodes = 1; nodes <= 2; nodes++) {
@@ -351,7 +351,7 @@ static void an_engine_is_taken_or_refused(void **state)
 }
 
 /* A tuned line that was measured on all SMs gives way where it does not fit. */
-static void tuned_lines_give_way(void **state)
+CASE(tuned_lines_give_way)
 {
     struct tuning_table t = {.entries = NULL};
     struct mk_problem q = {.op = MK_OP_AG_GEMM, .exec = MK_EXEC_CUDA, .sms = 132, .sms_most = 64};
@@ -372,7 +372,7 @@ static void tuned_lines_give_way(void **state)
 }
 
 /* Formulas count what the operators' own words say, computed by hand. */
-static void formulas_count(void **state)
+CASE(formulas_count)
 {
     uint64_t b[MK_SPACES - 1];
     struct mk_problem q = {
@@ -403,7 +403,7 @@ static void formulas_count(void **state)
 
 /* What a flag announces, in the explorer's plan on 3 x 2 ranks, rank 3: a text of each kind of
  * word, by hand. */
-static void a_flag_says_what_it_announces(void **state)
+CASE(a_flag_says_what_it_announces)
 {
     static const struct {
         const char *op, *name;
@@ -436,7 +436,7 @@ static void a_flag_says_what_it_announces(void **state)
     }
 }
 
-static void lists_are_sentences(void **state)
+CASE(lists_are_sentences)
 {
     char text[OP_LIST_TEXT], small[8];
     assert_string_equal(op_list(text, sizeof text, op_is_tuned, ", ", " or "),
@@ -444,22 +444,4 @@ static void lists_are_sentences(void **state)
                         "ring_attention");
     assert_true(strstr(op_list(text, sizeof text, NULL, " ", " "), "ring_attention") != NULL);
     assert_string_equal(op_list(small, sizeof small, NULL, " ", " "), "ag_gemm");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(drawn_cases_can_be_emulated),
-        cmocka_unit_test(a_descriptor_is_whole),
-        cmocka_unit_test(what_is_compared),
-        cmocka_unit_test(defaults_make_a_plan),
-        cmocka_unit_test(formulas_count),
-        cmocka_unit_test(a_flag_says_what_it_announces),
-        cmocka_unit_test(every_rank_makes_the_same_plan),
-        cmocka_unit_test(a_limit_of_sms_is_kept),
-        cmocka_unit_test(an_engine_is_taken_or_refused),
-        cmocka_unit_test(tuned_lines_give_way),
-        cmocka_unit_test(lists_are_sentences),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

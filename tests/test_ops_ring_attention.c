@@ -9,12 +9,12 @@
 #include "sim/ops/ring_attention.c"
 #include "tests/helpers/unbroken_ops.h"
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(MK_OP_RING_ATTENTION, 24) >= 576 / OPS_PART);
 }
 
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     ops_bytes_are_minimal(MK_OP_RING_ATTENTION, 0);
 }
@@ -28,7 +28,7 @@ static struct mk_problem problem(uint32_t nodes, uint32_t gpus, uint64_t sequenc
                                .attention = {2, sequence, 6, 2, 64, causal}};
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct mk_problem q = problem(2, 2, 71, 1);
     q.attention.head_dim = 96;
@@ -115,7 +115,7 @@ static void cover(uint32_t nodes, uint32_t gpus, uint64_t sequence, int causal, 
                      12 * (causal ? sequence * (sequence + 1) / 2 : sequence * sequence));
 }
 
-static void test_cover(void **state)
+CASE(test_cover)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 2}, {3, 2}};
     for (size_t form = 0; form < 4; form++)
@@ -129,7 +129,7 @@ static void test_cover(void **state)
 
 /* Where CTAs take query tiles in turn, each is taken once; of a section of heads, those with most
  * keys first. */
-static void test_order(void **state)
+CASE(test_order)
 {
     for (int causal = 0; causal < 2; causal++) {
         struct mk_problem q = problem(2, 2, 4 * 90 - 20, causal);
@@ -158,7 +158,7 @@ static void test_order(void **state)
 
 /* On GPUs: the tile that the kernel is built for, and every SM computes; what warps push goes in
  * pieces, at a pace where products take longer; what thread blocks of their own push goes whole. */
-static void test_gpu_plan(void **state)
+CASE(test_gpu_plan)
 {
     struct mk_problem q = problem(1, 2, 4096, 1);
     struct mk_plan p;
@@ -219,7 +219,7 @@ static void test_gpu_plan(void **state)
 
 /* Engine mma: blocks of their own push and no SM is left over; where there are too few, and of one
  * GPU, none has another role. Tiles by what fills waves. */
-static void test_mma_plan(void **state)
+CASE(test_mma_plan)
 {
     struct mk_problem q = problem(1, 2, 8192, 0);
     struct mk_plan p;
@@ -441,7 +441,7 @@ static struct sim_world_config srd_config(uint64_t seed)
 
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     MUTANT(NOTHING, 0);
     MUTANT(COMPUTE_DOES_NOT_WAIT, -EBADMSG);
@@ -468,19 +468,7 @@ static void expect_mute(const struct sim_world_result *r)
     assert_non_null(strstr(r->sentence, "of rank 3's "));
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(MK_OP_RING_ATTENTION, ops_shapes[3], 4, expect_mute);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_order),    cmocka_unit_test(test_gpu_plan),
-        cmocka_unit_test(test_mma_plan), cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
-        cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they
  * say, and what it cannot do it refuses with the nearest thing that it can. */
+#define OWN_MAIN
 #include "core/cta/command.h"
 #include "core/ops/op.h"
 #include "core/plan/plan.h"
@@ -213,7 +214,7 @@ static void check_flags(const struct mk_plan *p)
     free(used);
 }
 
-static void every_tile_chunk_and_flag_once(void **state)
+CASE(every_tile_chunk_and_flag_once)
 {
     for (int round = 0; round < 400; round++) {
         struct mk_problem q = random_problem();
@@ -224,7 +225,7 @@ static void every_tile_chunk_and_flag_once(void **state)
     }
 }
 
-static void the_ranks_agree(void **state)
+CASE(the_ranks_agree)
 {
     for (int round = 0; round < 50; round++) {
         struct mk_problem q = random_problem();
@@ -239,7 +240,7 @@ static void the_ranks_agree(void **state)
     }
 }
 
-static void planning_twice_changes_nothing(void **state)
+CASE(planning_twice_changes_nothing)
 {
     for (int round = 0; round < 50; round++) {
         struct mk_problem q = random_problem();
@@ -273,7 +274,7 @@ static uint64_t suggested(const struct mk_problem *q, const char *word)
     return n;
 }
 
-static void a_refused_shape_names_the_next_that_works(void **state)
+CASE(a_refused_shape_names_the_next_that_works)
 {
     for (int round = 0; round < 300; round++) {
         struct mk_problem q = random_problem();
@@ -302,7 +303,7 @@ static void a_refused_shape_names_the_next_that_works(void **state)
 }
 
 /* What is moved has the bytes of its type, and rows of whole 16 bytes. */
-static void what_moves_has_the_bytes_of_its_dtype(void **state)
+CASE(what_moves_has_the_bytes_of_its_dtype)
 {
     static const enum mk_op ops[] = {MK_OP_ALL_GATHER, MK_OP_ALL_TO_ALL};
     for (int i = 0; i < 2; i++) {
@@ -331,7 +332,7 @@ static void what_moves_has_the_bytes_of_its_dtype(void **state)
     }
 }
 
-static void fp16_is_refused_where_it_cannot_be(void **state)
+CASE(fp16_is_refused_where_it_cannot_be)
 {
     struct mk_problem ok = {.op = MK_OP_GEMM_RS,
                             .exec = MK_EXEC_CUDA,
@@ -368,7 +369,7 @@ static void fp16_is_refused_where_it_cannot_be(void **state)
     assert_int_equal(p.problem.tuning.tile_n, 256);
 }
 
-static void fp8_is_refused_where_it_cannot_be(void **state)
+CASE(fp8_is_refused_where_it_cannot_be)
 {
     struct mk_problem ok = {.op = MK_OP_AG_GEMM,
                             .topo = {1, 2, 1},
@@ -411,7 +412,7 @@ static void fp8_is_refused_where_it_cannot_be(void **state)
                "256x256 on 2, 256x128 on 2, 128x128 on 1, 128x64 on 1");
 }
 
-static void what_cannot_be_is_refused(void **state)
+CASE(what_cannot_be_is_refused)
 {
     struct mk_problem ok = {.op = MK_OP_AG_GEMM, .topo = {2, 2, 3}, .m = 64, .n = 64, .k = 64}, q;
     built(&ok, 0, 0);
@@ -490,7 +491,7 @@ static void what_cannot_be_is_refused(void **state)
 }
 
 /* Two CTAs that split K: a plan that has them, and each thing that does not go with them. */
-static void split_k(void **state)
+CASE(split_k)
 {
     const struct mk_problem q = {.op = MK_OP_GEMM_AR,
                                  .exec = MK_EXEC_CUDA,
@@ -534,7 +535,7 @@ static void split_k(void **state)
 
 /* Tiles of 192 columns: the default of one shot where they are one wave and tiles of 128 are more; refused with whatever has no
  * kernel of them. */
-static void middle_tile(void **state)
+CASE(middle_tile)
 {
     const struct mk_problem q = {.op = MK_OP_GEMM_AR,
                                  .exec = MK_EXEC_CUDA,
@@ -588,7 +589,7 @@ static void middle_tile(void **state)
 
 /* Columns of moe_dispatch_gemm's tiles by default, as two H200s say (docs/FIGURES.md): 128 where few rows leave a second wave of
  * 256 nearly empty. */
-static void moe_columns(void **state)
+CASE(moe_columns)
 {
     static const struct {
         uint64_t tokens, hidden, inner, experts, k;
@@ -615,7 +616,7 @@ static void moe_columns(void **state)
 /* At the edge of what a command can name: in, or refused; never narrowed. */
 /* Between nodes: pieces have rows, warps without one do not slow the others' pace, and one block
  * stages where NVLink takes longer than it. */
-static void few_rows_between_nodes(void **state)
+CASE(few_rows_between_nodes)
 {
     struct mk_problem q = {.op = MK_OP_AG_GEMM,
                            .exec = MK_EXEC_CUDA,
@@ -637,7 +638,7 @@ static void few_rows_between_nodes(void **state)
     assert_in_range(p.problem.tuning.pace, 512 * 264 / 375, 512 * 264 / 375 + 1);
 }
 
-static void encoding_limits(void **state)
+CASE(encoding_limits)
 {
     struct mk_problem q = {.op = MK_OP_AG_GEMM, .topo = {2, 1, 0}, .m = 128, .n = 64, .k = 64};
     struct mk_plan p = built(&q, 0, 0), edge;
@@ -677,7 +678,7 @@ static void encoding_limits(void **state)
 
 /* Shapes of any size are planned or refused; what is planned is consistent. (Undefined behaviour is
  * the sanitizer's.) */
-static void huge_shapes(void **state)
+CASE(huge_shapes)
 {
     for (int round = 0; round < 3000; round++) {
         struct mk_problem q = random_problem();
@@ -712,7 +713,7 @@ static void huge_shapes(void **state)
     }
 }
 
-static void names(void **state)
+CASE(names)
 {
     for (int op = 0; op < MK_OPS; op++)
         assert_int_equal(plan_op_by_name(plan_op_name((enum mk_op)op)), op);
@@ -738,7 +739,7 @@ static void more_flags(struct mk_plan *p, struct op_tables *t)
 }
 
 /* An operator's tables that do not fit end the plan, and not the program. */
-static void tables_too_long_are_refused(void **state)
+CASE(tables_too_long_are_refused)
 {
     struct op_descriptor op = {.tables = more_buffers};
     struct mk_plan p = {.problem = {.op = MK_OP_AG_GEMM}};
@@ -756,23 +757,5 @@ int main(void)
     if (getenv("SEED"))
         seed = (unsigned)strtoul(getenv("SEED"), NULL, 10);
     print_message("SEED=%u repeats this run\n", seed);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_tile_chunk_and_flag_once),
-        cmocka_unit_test(the_ranks_agree),
-        cmocka_unit_test(planning_twice_changes_nothing),
-        cmocka_unit_test(a_refused_shape_names_the_next_that_works),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(fp16_is_refused_where_it_cannot_be),
-        cmocka_unit_test(fp8_is_refused_where_it_cannot_be),
-        cmocka_unit_test(what_moves_has_the_bytes_of_its_dtype),
-        cmocka_unit_test(split_k),
-        cmocka_unit_test(middle_tile),
-        cmocka_unit_test(moe_columns),
-        cmocka_unit_test(few_rows_between_nodes),
-        cmocka_unit_test(encoding_limits),
-        cmocka_unit_test(huge_shapes),
-        cmocka_unit_test(names),
-        cmocka_unit_test(tables_too_long_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

@@ -37,14 +37,14 @@ static struct mk_problem problem_with(const struct plan_field *f, uint64_t value
     return q;
 }
 
-static void names_are_there_once(void **state)
+CASE(names_are_there_once)
 {
     for (EACH(f))
         for (const struct plan_field *g = plan_fields; g < f; g++)
             assert_string_not_equal(f->name, g->name);
 }
 
-static void ranks_agree_on_each(void **state)
+CASE(ranks_agree_on_each)
 {
     static struct mk_comm comm;
     for (EACH(f)) {
@@ -56,7 +56,7 @@ static void ranks_agree_on_each(void **state)
 }
 
 /* What a plan says of itself is what a spec reads. */
-static void specs_read_what_plans_say(void **state)
+CASE(specs_read_what_plans_say)
 {
     char options[256], name[48], error[256];
     for (EACH(f)) {
@@ -92,7 +92,7 @@ static const char *cell_of(const void *row, const char *name)
     return cell;
 }
 
-static void rows_say_each_and_read_it_back(void **state)
+CASE(rows_say_each_and_read_it_back)
 {
     for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_ROW | PLAN_IN_PLAN));) {
         struct mk_problem q = problem_with(f, other(f)), back = {.op = q.op};
@@ -113,7 +113,7 @@ static void rows_say_each_and_read_it_back(void **state)
     }
 }
 
-static void json_says_each(void **state)
+CASE(json_says_each)
 {
     for (const struct plan_field *f = NULL;
          (f = plan_field_next(f, PLAN_IN_JSON | PLAN_IN_JSON_SET));) {
@@ -130,7 +130,7 @@ static void json_says_each(void **state)
     }
 }
 
-static void traces_say_each(void **state)
+CASE(traces_say_each)
 {
     static struct parts p;
     for (const struct plan_field *f = NULL;
@@ -147,17 +147,4 @@ static void traces_say_each(void **state)
         parts_ask(db, ask, value);
         sqlite3_close(db);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_there_once),
-        cmocka_unit_test(ranks_agree_on_each),
-        cmocka_unit_test(specs_read_what_plans_say),
-        cmocka_unit_test(rows_say_each_and_read_it_back),
-        cmocka_unit_test(json_says_each),
-        cmocka_unit_test(traces_say_each),
-    };
-    return cmocka_run_group_tests(tests, NULL, parts_clean);
 }

@@ -1,6 +1,7 @@
 /* A program that is started ends with the process that started it, at its time, at a signal, and
  * with what it started; several that are one job end with the first that fails. */
 /* WAITS */
+#define OWN_MAIN
 #include "tests/helpers/test.h"
 #include "experiments/common/process.h"
 #include "experiments/common/unfinished.h"
@@ -54,7 +55,7 @@ static void all_are_gone(int fd)
     fail_msg("a process is left");
 }
 
-static void status_and_last_words_are_told(void **state)
+CASE(status_and_last_words_are_told)
 {
     struct process_ended e;
     char *const environment[] = {(char[]){"HOME=here"}, (char[]){"NEW=1"}, NULL};
@@ -74,7 +75,7 @@ static void status_and_last_words_are_told(void **state)
 }
 
 /* Where it listens to SIGTERM and where it does not; what it has started goes with it. */
-static void its_time_is_bounded_with_all_that_it_started(void **state)
+CASE(its_time_is_bounded_with_all_that_it_started)
 {
     static const char *const scripts[] = {"sleep 1000 & sleep 1000",
                                           "trap '' TERM; sleep 1000 & sleep 1000; sleep 1000"};
@@ -92,7 +93,7 @@ static void its_time_is_bounded_with_all_that_it_started(void **state)
     }
 }
 
-static void what_it_leaves_behind_is_ended(void **state)
+CASE(what_it_leaves_behind_is_ended)
 {
     struct process_ended e;
     int alive[2];
@@ -105,7 +106,7 @@ static void what_it_leaves_behind_is_ended(void **state)
     close(alive[0]);
 }
 
-static void the_first_that_fails_ends_the_others(void **state)
+CASE(the_first_that_fails_ends_the_others)
 {
     struct process_ended e;
     pid_t pids[3] = {start("exec sleep 1000", NULL, -1), start("exit 4", NULL, -1),
@@ -116,7 +117,7 @@ static void the_first_that_fails_ends_the_others(void **state)
 }
 
 /* Ctrl-C while it waits: they end first, then the signal is the caller's to die by. */
-static void a_signal_ends_them(void **state)
+CASE(a_signal_ends_them)
 {
     struct process_ended e;
     assert_int_equal(ending_watch(), 0);
@@ -130,7 +131,7 @@ static void a_signal_ends_them(void **state)
     assert_int_equal(ending_fd(), -1);
 }
 
-static void they_end_with_who_started_them(void **state)
+CASE(they_end_with_who_started_them)
 {
     int alive[2];
     assert_int_equal(pipe2(alive, O_CLOEXEC), 0);
@@ -147,14 +148,6 @@ static void they_end_with_who_started_them(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(status_and_last_words_are_told),
-        cmocka_unit_test(its_time_is_bounded_with_all_that_it_started),
-        cmocka_unit_test(what_it_leaves_behind_is_ended),
-        cmocka_unit_test(the_first_that_fails_ends_the_others),
-        cmocka_unit_test(a_signal_ends_them),
-        cmocka_unit_test(they_end_with_who_started_them),
-    };
     signal(SIGINT, SIG_DFL); /* a test in the background of a shell ignores it */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

@@ -13,7 +13,7 @@ static const char *line(const struct progress *p, uint64_t done, uint64_t all, u
     return progress_line(p, "mkernel sim ag_gemm", "4 launches", done, all, now, text, sizeof text);
 }
 
-static void test_terminal(void **state)
+CASE(test_terminal)
 {
     struct progress p;
     progress_begin(&p, 1, NULL, 7 * SECOND);
@@ -26,7 +26,7 @@ static void test_terminal(void **state)
                         "\r\033[Kmkernel sim ag_gemm: 4 launches, 25 %, 3 s");
 }
 
-static void test_log(void **state)
+CASE(test_log)
 {
     struct progress p;
     int lines = 0;
@@ -40,7 +40,7 @@ static void test_log(void **state)
                         "mkernel sim ag_gemm: 4 launches, 100 %, 600 s\n");
 }
 
-static void test_setting(void **state)
+CASE(test_setting)
 {
     struct progress p;
     progress_begin(&p, 1, "off", 0);
@@ -69,7 +69,7 @@ static void expect_line(const char *command, const char *says)
     assert_int_equal(r.out_used, 0); /* standard output is for results */
 }
 
-static void test_commands(void **state)
+CASE(test_commands)
 {
     expect_line("sim ag_gemm --shape 2048,512,512 --launches 1000000",
                 "mkernel sim ag_gemm: 1000000 launches on 4 ranks, 0 %, ");
@@ -81,20 +81,10 @@ static void test_commands(void **state)
                 "mkernel tune ag_gemm: 512,64,64, round 1, ");
 }
 
-static void test_quiet(void **state)
+CASE(test_quiet)
 {
     command_start(&r, "sim ag_gemm --json /dev/null", "MKERNEL_PROGRESS=off", NULL);
     command_finish(&r, 60);
     assert_int_equal(r.status, 0);
     assert_int_equal(r.err_used, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_terminal), cmocka_unit_test(test_log),
-        cmocka_unit_test(test_setting),  cmocka_unit_test(test_commands),
-        cmocka_unit_test(test_quiet),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,7 @@ static void step(struct bench *b, int passes)
         proxy_step(b->proxy);
 }
 
-static void test_every_field_arrives(void **state)
+CASE(test_every_field_arrives)
 {
     struct bench *b = bench_open(0, 1u << 30);
     begin(b, 0, 41);
@@ -136,7 +136,7 @@ static void test_every_field_arrives(void **state)
     bench_close(b);
 }
 
-static void test_completed_counts_in_ring_order(void **state)
+CASE(test_completed_counts_in_ring_order)
 {
     struct bench *b = bench_open(0, 1u << 30);
     begin(b, 1, 1);
@@ -159,7 +159,7 @@ static void test_completed_counts_in_ring_order(void **state)
 /* Random peers, random completions, several laps of three rings: each ring's commands reach each
  * peer in order, none is lost or doubled, and `completed` never passes a put that is still under
  * way. */
-static void test_laps(void **state)
+CASE(test_laps)
 {
     struct bench *b = bench_open(12, 1u << 30);
     b->fabric.room = 3;
@@ -212,7 +212,7 @@ static void test_laps(void **state)
 
 /* An empty ring stays empty on every lap: what an earlier lap left in a slot is never read
  * again. */
-static void test_lap_parity(void **state)
+CASE(test_lap_parity)
 {
     struct bench *b = bench_open(0, 1u << 30);
     b->fabric.automatic = 1;
@@ -229,7 +229,7 @@ static void test_lap_parity(void **state)
     bench_close(b);
 }
 
-static void test_full_ring_and_bounded_flight(void **state)
+CASE(test_full_ring_and_bounded_flight)
 {
     struct bench *b = bench_open(4, 1u << 30);
     begin(b, 0, 1);
@@ -249,7 +249,7 @@ static void test_full_ring_and_bounded_flight(void **state)
     bench_close(b);
 }
 
-static void test_full_peer_does_not_stop_other_rings(void **state)
+CASE(test_full_peer_does_not_stop_other_rings)
 {
     struct bench *b = bench_open(0, 1u << 30);
     b->fabric.room = 1;
@@ -265,7 +265,7 @@ static void test_full_peer_does_not_stop_other_rings(void **state)
     bench_close(b);
 }
 
-static void test_message_stages(void **state)
+CASE(test_message_stages)
 {
     struct bench *b = bench_open(0, 1u << 30);
     b->fabric.room = 1;
@@ -294,7 +294,7 @@ static void test_message_stages(void **state)
     bench_close(b);
 }
 
-static void test_failing_put(void **state)
+CASE(test_failing_put)
 {
     struct bench *b = bench_open(0, 1u << 30);
     begin(b, 0, 3);
@@ -333,7 +333,7 @@ static void test_failing_put(void **state)
 
 /* Arrivals keep the proxy awake and are nothing else; a peer that can no longer be answered fails
  * the job. */
-static void test_completions_of_no_put(void **state)
+CASE(test_completions_of_no_put)
 {
     struct bench *b = bench_open(0, 1000000);
     assert_int_equal(proxy_step(b->proxy), 0);
@@ -354,7 +354,7 @@ static void test_completions_of_no_put(void **state)
     bench_close(b);
 }
 
-static void test_broken_fabric(void **state)
+CASE(test_broken_fabric)
 {
     struct bench *b = bench_open(0, 1u << 30);
     begin(b, 0, 3);
@@ -368,7 +368,7 @@ static void test_broken_fabric(void **state)
     bench_close(b);
 }
 
-static void test_put_that_never_completes(void **state)
+CASE(test_put_that_never_completes)
 {
     struct bench *b = bench_open(0, 5000);
     begin(b, 0, 3);
@@ -393,7 +393,7 @@ static void test_put_that_never_completes(void **state)
     bench_close(b);
 }
 
-static void test_put_that_finds_no_room(void **state)
+CASE(test_put_that_finds_no_room)
 {
     struct bench *b = bench_open(0, 5000);
     b->fabric.broken = -EAGAIN;
@@ -410,7 +410,7 @@ static void test_put_that_finds_no_room(void **state)
 
 /* A send queue that all peers share is full of puts to one that is gone: it is named, and not whose
  * turn it is. */
-static void test_no_room_for_another_peer(void **state)
+CASE(test_no_room_for_another_peer)
 {
     struct bench *b = bench_open(0, 5000);
     begin(b, 0, 3);
@@ -429,7 +429,7 @@ static void test_no_room_for_another_peer(void **state)
     bench_close(b);
 }
 
-static void test_job_that_failed_elsewhere(void **state)
+CASE(test_job_that_failed_elsewhere)
 {
     struct bench *b = bench_open(0, 5000);
     begin(b, 0, 3);
@@ -447,7 +447,7 @@ static void test_job_that_failed_elsewhere(void **state)
 
 /* A rank that waits for this one was a little quicker: a put that hangs says where the blame
  * belongs. */
-static void test_hanging_put_when_the_job_fails(void **state)
+CASE(test_hanging_put_when_the_job_fails)
 {
     struct bench *b = bench_open(0, 5000);
     begin(b, 0, 3);
@@ -462,7 +462,7 @@ static void test_hanging_put_when_the_job_fails(void **state)
     bench_close(b);
 }
 
-static void test_garbled_commands(void **state)
+CASE(test_garbled_commands)
 {
     const uint64_t past = HEAP / MK_HEAP_UNIT;
     const struct {
@@ -508,7 +508,7 @@ static void test_garbled_commands(void **state)
     bench_close(b);
 }
 
-static void test_create_refuses(void **state)
+CASE(test_create_refuses)
 {
     struct proxy *p;
     struct mk_ring ring = {.capacity = 12};
@@ -521,28 +521,4 @@ static void test_create_refuses(void **state)
     config.timeout_ns = 0;
     assert_int_equal(proxy_create(&p, &config), -EINVAL);
     proxy_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_field_arrives),
-        cmocka_unit_test(test_completed_counts_in_ring_order),
-        cmocka_unit_test(test_laps),
-        cmocka_unit_test(test_lap_parity),
-        cmocka_unit_test(test_full_ring_and_bounded_flight),
-        cmocka_unit_test(test_full_peer_does_not_stop_other_rings),
-        cmocka_unit_test(test_message_stages),
-        cmocka_unit_test(test_failing_put),
-        cmocka_unit_test(test_completions_of_no_put),
-        cmocka_unit_test(test_broken_fabric),
-        cmocka_unit_test(test_put_that_never_completes),
-        cmocka_unit_test(test_put_that_finds_no_room),
-        cmocka_unit_test(test_no_room_for_another_peer),
-        cmocka_unit_test(test_job_that_failed_elsewhere),
-        cmocka_unit_test(test_hanging_put_when_the_job_fails),
-        cmocka_unit_test(test_garbled_commands),
-        cmocka_unit_test(test_create_refuses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

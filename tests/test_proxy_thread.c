@@ -108,7 +108,7 @@ static struct mk_ring *ring_create(void)
     return r;
 }
 
-static void test_two_producers(void **state)
+CASE(test_two_producers)
 {
     static struct counting_fabric fabric;
     memset(&fabric, 0, sizeof fabric);
@@ -136,7 +136,7 @@ static void test_two_producers(void **state)
     proxy_destroy(p);
 }
 
-static void test_wakes_from_idle(void **state)
+CASE(test_wakes_from_idle)
 {
     static struct counting_fabric fabric;
     memset(&fabric, 0, sizeof fabric);
@@ -164,7 +164,7 @@ static void *let_go(void *argument)
     return NULL;
 }
 
-static void test_stop_waits_for_what_is_under_way(void **state)
+CASE(test_stop_waits_for_what_is_under_way)
 {
     static struct counting_fabric fabric;
     memset(&fabric, 0, sizeof fabric);
@@ -184,7 +184,7 @@ static void test_stop_waits_for_what_is_under_way(void **state)
     free(ring);
 }
 
-static void test_stop_with_a_dead_peer(void **state)
+CASE(test_stop_with_a_dead_peer)
 {
     static struct counting_fabric fabric;
     memset(&fabric, 0, sizeof fabric);
@@ -204,15 +204,4 @@ static void test_stop_with_a_dead_peer(void **state)
     assert_int_equal(proxy_in_flight(p), 8);
     proxy_destroy(p);
     free(ring);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_producers),
-        cmocka_unit_test(test_wakes_from_idle),
-        cmocka_unit_test(test_stop_waits_for_what_is_under_way),
-        cmocka_unit_test(test_stop_with_a_dead_peer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

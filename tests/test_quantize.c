@@ -61,7 +61,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void test_rule(void **state)
+CASE(test_rule)
 {
     enum { MOST = 2 * PITCH };
     uint8_t *q = malloc(ROWS * K);
@@ -96,7 +96,7 @@ static void test_rule(void **state)
 }
 
 /* The pitch of 0 is the operators'. */
-static void test_pitch(void **state)
+CASE(test_pitch)
 {
     void *x = quantize_input(MK_INPUT_BF16, ROWS, K);
     uint8_t *q = malloc(ROWS * K);
@@ -119,7 +119,7 @@ static void test_pitch(void **state)
 
 /* A record is the codes and scales of 1 x 128 of its row, one behind the other; what fills it up
  * keeps what it had. */
-static void test_records(void **state)
+CASE(test_records)
 {
     static const uint64_t depths[] = {16, 128, 144, 400, 656};
     for (uint32_t type = 0; type < MK_INPUTS; type++)
@@ -151,7 +151,7 @@ static void test_records(void **state)
 }
 
 /* The largest scale, the least, and what is no number beside them. */
-static void test_extremes(void **state)
+CASE(test_extremes)
 {
     float x[256], scales[2];
     uint8_t q[256];
@@ -171,7 +171,7 @@ static void test_extremes(void **state)
     assert_true(q[200] == 0x7e && q[128] == 0x7e && scales[1] == 0x1p-110f / 448);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     float x[32] = {0}, scales[2];
     uint8_t q[32];
@@ -204,12 +204,4 @@ static void test_refusals(void **state)
             fail_msg("call %d does not give %d", (int)i, calls[i].result);
         assert_int_equal(q[0], calls[i].result || !calls[i].rows ? 0x55 : 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rule), cmocka_unit_test(test_pitch), cmocka_unit_test(test_records),
-        cmocka_unit_test(test_extremes), cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

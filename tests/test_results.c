@@ -2,12 +2,7 @@
  * them, differences that are there, nothing of those that are not; and draws it. The results are
  * made here, so that what must come out is known. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <sys/file.h>
 #include <sys/syscall.h>
 
@@ -133,7 +128,7 @@ static int make_both(void **state)
     return rc;
 }
 
-static void figures_are_counted_as_nccl_tests_does(void **state)
+CASE(figures_are_counted_as_nccl_tests_does)
 {
     char path[128], text[65536];
     snprintf(path, sizeof path, "%s/out.json", folder);
@@ -169,7 +164,7 @@ static void figures_are_counted_as_nccl_tests_does(void **state)
     json_free(j);
 }
 
-static void the_table_names_what_lies_far_out(void **state)
+CASE(the_table_names_what_lies_far_out)
 {
     results("%s table --ranks --only op=gemm_rs;roles=b;shape=256,128,256", one);
     works(0);
@@ -181,7 +176,7 @@ static void the_table_names_what_lies_far_out(void **state)
     assert_null(strstr(r.out_text, "took much longer"));
 }
 
-static void differences_are_told_with_their_doubt(void **state)
+CASE(differences_are_told_with_their_doubt)
 {
     results("%s diff %s", one, other);
     works(0);
@@ -212,7 +207,7 @@ static void setting(sqlite3 *db, const char *exec, const char *name, const char 
 /* What the simulator does not take (--iters, the NIC, softnic's network) keeps no measured point
  * from its simulation, nor --launches the other way. Where several points fit, or none, it is said
  * which setting makes that. */
-static void measured_points_meet_their_simulation(void **state)
+CASE(measured_points_meet_their_simulation)
 {
     char third[80];
     sqlite3 *db;
@@ -257,7 +252,7 @@ static void measured_points_meet_their_simulation(void **state)
 
 /* A setting that changes no simulated time is told as one that is not looked at; one that changes
  * some is not. */
-static void what_the_simulator_ignores_is_told(void **state)
+CASE(what_the_simulator_ignores_is_told)
 {
     char path[80];
     sqlite3 *db;
@@ -282,7 +277,7 @@ static void what_the_simulator_ignores_is_told(void **state)
     assert_null(strstr(r.out_text, "ignored"));
 }
 
-static void what_got_slower_is_status_1(void **state)
+CASE(what_got_slower_is_status_1)
 {
     results("%s table --expect %s", one, other); /* a took 0.8 of it there */
     works(1);
@@ -312,7 +307,7 @@ static void what_got_slower_is_status_1(void **state)
     make(other, 0.8);
 }
 
-static void pictures_are_drawn(void **state)
+CASE(pictures_are_drawn)
 {
     static const struct {
         const char *kind, *options, *says; /* says: in the data */
@@ -349,7 +344,7 @@ static void pictures_are_drawn(void **state)
 }
 
 /* The numbers that are drawn are the table's: median and interval of each point, and ideal time. */
-static void pictures_show_the_tables_numbers(void **state)
+CASE(pictures_show_the_tables_numbers)
 {
     char path[128], text[65536];
     int seen = 0;
@@ -390,7 +385,7 @@ static void pictures_show_the_tables_numbers(void **state)
 
 /* A heat map with a hole: a cell without a point has no number, and the others are in their places.
  */
-static void a_heat_map_may_have_holes(void **state)
+CASE(a_heat_map_may_have_holes)
 {
     char path[80];
     if (!command_draws())
@@ -423,7 +418,7 @@ static void a_heat_map_may_have_holes(void **state)
     json_free(drawn);
 }
 
-static void what_cannot_be_drawn_is_one_sentence(void **state)
+CASE(what_cannot_be_drawn_is_one_sentence)
 {
     static const struct {
         const char *words, *says;
@@ -460,7 +455,7 @@ static void what_cannot_be_drawn_is_one_sentence(void **state)
     }
 }
 
-static void tables_for_programs_have_a_row_a_point(void **state)
+CASE(tables_for_programs_have_a_row_a_point)
 {
     char path[128], line[4096];
     int lines = 0, commas = -1;
@@ -497,7 +492,7 @@ int flock(int fd, int operation)
 
 /* Of two that write one is told so; a lock that cannot be had is none; and the file itself is not
  * locked, which on NFS would shut SQLite out. */
-static void a_file_has_one_writer(void **state)
+CASE(a_file_has_one_writer)
 {
     struct results_hold first, second;
     char path[128], error[512];
@@ -521,21 +516,4 @@ static void a_file_has_one_writer(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_are_counted_as_nccl_tests_does),
-        cmocka_unit_test(the_table_names_what_lies_far_out),
-        cmocka_unit_test(differences_are_told_with_their_doubt),
-        cmocka_unit_test(measured_points_meet_their_simulation),
-        cmocka_unit_test(what_the_simulator_ignores_is_told),
-        cmocka_unit_test(what_got_slower_is_status_1),
-        cmocka_unit_test(pictures_are_drawn),
-        cmocka_unit_test(pictures_show_the_tables_numbers),
-        cmocka_unit_test(a_heat_map_may_have_holes),
-        cmocka_unit_test(what_cannot_be_drawn_is_one_sentence),
-        cmocka_unit_test(tables_for_programs_have_a_row_a_point),
-        cmocka_unit_test(a_file_has_one_writer),
-    };
-    return cmocka_run_group_tests(tests, make_both, folder_remove);
-}
+FIXTURE(make_both, folder_remove)

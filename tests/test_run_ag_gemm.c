@@ -22,7 +22,7 @@ static void expect_right(const char *options)
     assert_null(strstr(r.out_text, "of its bound"));
 }
 
-static void test_two_by_two(void **state)
+CASE(test_two_by_two)
 {
     expect_right("--nodes 2 --gpus 2");
     assert_non_null(strstr(r.out_text, "2 nodes of 2"));
@@ -35,34 +35,34 @@ static void test_two_by_two(void **state)
         strstr(r.out_text, "all 23068672 elements are within their bounds; 11 launches checked\n"));
 }
 
-static void test_odd_shape(void **state)
+CASE(test_odd_shape)
 {
     expect_right("--nodes 3 --gpus 2 --shape 390,200,328 --iters 12");
 }
 
-static void test_one_rank(void **state)
+CASE(test_one_rank)
 {
     expect_right("--nodes 1 --gpus 1 --shape 100,72,88");
     assert_non_null(strstr(r.out_text, "moved     0 B over NVLink"));
 }
 
-static void test_one_node(void **state)
+CASE(test_one_node)
 {
     expect_right("--nodes 1 --gpus 8 --shape 1024,64,64");
 }
 
-static void test_nodes_of_one(void **state)
+CASE(test_nodes_of_one)
 {
     expect_right("--nodes 8 --gpus 1 --shape 1024,64,64");
 }
 
-static void test_fifty_back_to_back(void **state)
+CASE(test_fifty_back_to_back)
 {
     expect_right("--nodes 2 --gpus 2 --iters 50 --burst 50 --shape 256,64,128 --warmup 0");
 }
 
 /* Roles, tiles, chunks and pieces that differ from the defaults; a B stored the other way round. */
-static void test_tuning(void **state)
+CASE(test_tuning)
 {
     expect_right("--nodes 2 --gpus 2 --shape 520,136,72 --roles "
                  "compute=3,intra_comm=2,inter_send=2 --tile 32,40 "
@@ -72,7 +72,7 @@ static void test_tuning(void **state)
 
 /* FP8, by its own reference: blocks of scales that are short, slices and pieces that do not divide
  * them, one shot. */
-static void test_fp8(void **state)
+CASE(test_fp8)
 {
     expect_right("--nodes 1 --gpus 3 --shape 252,200,656 --dtype fp8 --b-layout nk --slices 3 "
                  "--pieces 2 --iters 3");
@@ -84,13 +84,13 @@ static void test_fp8(void **state)
 }
 
 /* The smallest problem: one row and eight columns a rank. */
-static void test_smallest(void **state)
+CASE(test_smallest)
 {
     expect_right("--nodes 2 --gpus 2 --shape 4,8,8 --iters 30");
 }
 
 /* MKERNEL_TEST_SPOIL=RANK,LAUNCH changes one element of that result before it is checked. */
-static void test_wrong_is_status_1(void **state)
+CASE(test_wrong_is_status_1)
 {
     command_start(
         &r,
@@ -108,7 +108,7 @@ static void test_wrong_is_status_1(void **state)
     assert_null(strstr(r.out_text, "FLOP/s"));
 }
 
-static void test_json(void **state)
+CASE(test_json)
 {
     char path[] = "/tmp/mkernel_test_json_XXXXXX", line[256], text[4096] = "";
     int fd = mkstemp(path);
@@ -128,7 +128,7 @@ static void test_json(void **state)
 
 /* The trace of a run holds every launch of every rank, and every chunk that crossed the network:
  * each of 4 ranks sends its 128 rows in chunks of 64. */
-static void test_trace(void **state)
+CASE(test_trace)
 {
     char path[] = "/tmp/mkernel_test_trace_XXXXXX", line[256];
     int fd = mkstemp(path);
@@ -149,7 +149,7 @@ static void test_trace(void **state)
     assert_non_null(strstr(r.out_text, "nothing dropped"));
 }
 
-static void test_bench(void **state)
+CASE(test_bench)
 {
     command_start(
         &r,
@@ -169,18 +169,4 @@ static void test_bench(void **state)
     assert_int_equal(r.status, 0);
     assert_non_null(strstr(r.out_text, "\nring_attention,,,,1,2,host,"));
     assert_non_null(strstr(r.out_text, ",0,\"1,32,2,1,64 causal\","));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_by_two),   cmocka_unit_test(test_odd_shape),
-        cmocka_unit_test(test_one_rank),     cmocka_unit_test(test_one_node),
-        cmocka_unit_test(test_nodes_of_one), cmocka_unit_test(test_fifty_back_to_back),
-        cmocka_unit_test(test_tuning),       cmocka_unit_test(test_fp8),
-        cmocka_unit_test(test_smallest),     cmocka_unit_test(test_wrong_is_status_1),
-        cmocka_unit_test(test_json),         cmocka_unit_test(test_bench),
-        cmocka_unit_test(test_trace),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

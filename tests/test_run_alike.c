@@ -37,7 +37,7 @@ static void expect(const char *line, const char *more, const char *says)
                      line, more, ranks[i].status, ranks[i].err_text, says, ranks[i].out_text);
 }
 
-static void options_that_differ_are_named(void **state)
+CASE(options_that_differ_are_named)
 {
     char trace[128];
     snprintf(trace, sizeof trace, " --trace %s/t.db", folder);
@@ -70,7 +70,7 @@ static void options_that_differ_are_named(void **state)
 }
 
 /* Where a rank writes its results, and by which NIC it would send, is its own business. */
-static void what_is_a_ranks_own_may_differ(void **state)
+CASE(what_is_a_ranks_own_may_differ)
 {
     char more[160];
     snprintf(more, sizeof more, " --json %s/r.json --nic soft0", folder);
@@ -81,11 +81,4 @@ static void what_is_a_ranks_own_may_differ(void **state)
     assert_non_null(strstr(ranks[0].out_text, "verdict   right"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_that_differ_are_named),
-        cmocka_unit_test(what_is_a_ranks_own_may_differ),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -246,38 +246,38 @@ static void moe_fp8(enum mk_op op, const uint32_t form[2], const char *fabric, i
             for (int way = 0; way < 2; way++)                                                      \
     call
 
-static void test_ag_gemm(void **state)
+CASE(test_ag_gemm)
 {
     EACH(gemm(MK_OP_AG_GEMM, forms[form], fabrics[fabric], way));
 }
 
-static void test_gemm_rs(void **state)
+CASE(test_gemm_rs)
 {
     EACH(gemm(MK_OP_GEMM_RS, forms[form], fabrics[fabric], way));
 }
 
-static void test_gemm_ar(void **state)
+CASE(test_gemm_ar)
 {
     EACH(gemm(MK_OP_GEMM_AR, forms[form], fabrics[fabric], way));
 }
 
-static void test_ring_attention(void **state)
+CASE(test_ring_attention)
 {
     EACH(attention(forms[form], fabrics[fabric], way));
 }
 
-static void test_moe_dispatch_gemm(void **state)
+CASE(test_moe_dispatch_gemm)
 {
     EACH(moe(MK_OP_MOE_DISPATCH_GEMM, forms[form], fabrics[fabric], way + 2 * (int)(form % 2), 0));
 }
 
-static void test_moe_ffn(void **state)
+CASE(test_moe_ffn)
 {
     EACH(moe(MK_OP_MOE_FFN, forms[form], fabrics[fabric], way + 2 * (int)(form % 2), way));
 }
 
 /* Half of bf16's bytes and the scales, where what is multiplied crosses. */
-static void test_fp8(void **state)
+CASE(test_fp8)
 {
     for (size_t form = 0; form < 2; form++) {
         const char *fabric = fabrics[form];
@@ -287,18 +287,4 @@ static void test_fp8(void **state)
         moe_fp8(MK_OP_MOE_FFN, forms[form], fabric, 0);
         moe_fp8(MK_OP_MOE_FFN, forms[form], fabric, 1);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp8),
-        cmocka_unit_test(test_ag_gemm),
-        cmocka_unit_test(test_gemm_rs),
-        cmocka_unit_test(test_gemm_ar),
-        cmocka_unit_test(test_ring_attention),
-        cmocka_unit_test(test_moe_dispatch_gemm),
-        cmocka_unit_test(test_moe_ffn),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

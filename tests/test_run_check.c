@@ -171,7 +171,7 @@ static uint32_t spoil_places(uint32_t output)
     return spoilt;
 }
 
-static void test_each(void **state)
+CASE(test_each)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         begin(&cases[i].problem);
@@ -190,10 +190,4 @@ static void test_each(void **state)
         assert_true(r.wrong && !check_right(&r));
         end();
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

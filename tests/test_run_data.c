@@ -56,7 +56,7 @@ static struct check_result check(uint64_t launch)
     return r;
 }
 
-static void test_nothing_written(void **state)
+CASE(test_nothing_written)
 {
     assert_int_equal(run_data_fill(&d, 0, 1), 0);
     struct check_result r = check(1);
@@ -65,7 +65,7 @@ static void test_nothing_written(void **state)
     assert_false(check_right(&r));
 }
 
-static void test_one_left_out(void **state)
+CASE(test_one_left_out)
 {
     assert_int_equal(run_data_fill(&d, 0, 2), 0);
     uint16_t poison = argument(2)[M * N - 1];
@@ -80,7 +80,7 @@ static void test_one_left_out(void **state)
 
 /* The result of launch 3 is still in memory when launch 4 begins: as C, and as what its inputs
  * would give. */
-static void test_stale(void **state)
+CASE(test_stale)
 {
     assert_int_equal(run_data_fill(&d, 0, 3), 0);
     compute();
@@ -97,7 +97,7 @@ static void test_stale(void **state)
 
 /* --skew S: expert e gets about as many times fewer tokens than expert 0 as (e + 1)^S says, where
  * each token names one; and none is named twice by a token. */
-static void test_skew(void **state)
+CASE(test_skew)
 {
     enum { TOKENS = 20000, EXPERTS = 8 };
     static uint32_t ids[TOKENS * 3];
@@ -123,13 +123,4 @@ static void test_skew(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_written),
-        cmocka_unit_test(test_one_left_out),
-        cmocka_unit_test(test_stale),
-        cmocka_unit_test(test_skew),
-    };
-    return cmocka_run_group_tests(tests, open_data, close_data);
-}
+FIXTURE(open_data, close_data)

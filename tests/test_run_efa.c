@@ -42,7 +42,7 @@ static void expect_right(const char *op, const char *options)
                  networks[n].efa, line, r.status, r.signal, r.seconds, r.out_text, r.err_text);
 }
 
-static void test_gemms(void **state)
+CASE(test_gemms)
 {
     static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar"};
     for (int i = 0; i < 3; i++) {
@@ -57,7 +57,7 @@ static void test_gemms(void **state)
     }
 }
 
-static void test_attention(void **state)
+CASE(test_attention)
 {
     expect_right("ring_attention", "--nodes 2 --gpus 1 --attention 2,66,6,2,64 --iters 4");
     expect_right("ring_attention",
@@ -70,7 +70,7 @@ static void test_attention(void **state)
         "--nodes 4 --gpus 1 --attention 3,40,2,2,64 --causal --iters 12 --burst 12 --warmup 0");
 }
 
-static void test_moe(void **state)
+CASE(test_moe)
 {
     static const char *const ops[] = {"moe_dispatch_gemm", "moe_ffn"};
     for (int i = 0; i < 2; i++) {
@@ -96,7 +96,7 @@ static void expect_refused(const char *options, const char *softnic, int status,
                  r.seconds, r.out_text, r.err_text);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     expect_refused("--exec host --nic soft0", "SOFTNIC=", 2, "soft0");
     expect_refused("--exec host --nic softefa9", "SOFTNIC=", 2, "there is no NIC softefa9");
@@ -111,7 +111,7 @@ static void test_refusals(void **state)
 
 /* In the middle of a run: the sentence names the two ranks, the put that failed, and EFA's own word
  * for it. */
-static void test_faults(void **state)
+CASE(test_faults)
 {
     expect_refused("--exec host --nic soft", "SOFTNIC=drop-peer=softefa0@60", 3,
                    "response timeout error");
@@ -119,14 +119,4 @@ static void test_faults(void **state)
     assert_non_null(strstr(r.err_text, "chunk"));
     expect_refused("--exec host --nic soft", "SOFTNIC=fail-wr=REM_ABORT_ERR@30", 3,
                    "softefa0: aborted error");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemms),  cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_moe),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void gemm(const char *op)
     }
 }
 
-static void test_ag_gemm(void **state)
+CASE(test_ag_gemm)
 {
     gemm("ag_gemm");
     /* a block of its own that copies by TMA; two rails */
@@ -74,17 +74,17 @@ static void test_ag_gemm(void **state)
           "--iters 2 --check");
 }
 
-static void test_gemm_rs(void **state)
+CASE(test_gemm_rs)
 {
     gemm("gemm_rs");
 }
 
-static void test_gemm_ar(void **state)
+CASE(test_gemm_ar)
 {
     gemm("gemm_ar");
 }
 
-static void test_ring_attention(void **state)
+CASE(test_ring_attention)
 {
     right("run ring_attention --exec emulated --gpus 1 --attention 2,77,3,1,64 --iters 2 --check");
     right("run ring_attention --exec emulated --gpus 3 --attention 1,198,4,2,128 --causal --iters "
@@ -117,7 +117,7 @@ static void test_ring_attention(void **state)
 
 /* On engine mma: a block of its own pushes, or each before it computes; between nodes, on more than
  * one rail, over a network without order. Each tile is noted once a launch. */
-static void test_ring_attention_on_mma(void **state)
+CASE(test_ring_attention_on_mma)
 {
     char file[] = "/tmp/mkernel-emulated-XXXXXX", line[512];
     int fd = mkstemp(file);
@@ -153,7 +153,7 @@ static void test_ring_attention_on_mma(void **state)
 }
 
 /* As on a laptop: each GPU is a node of its own, no NIC reaches its memory, all puts are staged. */
-static void test_staged(void **state)
+CASE(test_staged)
 {
     static const char *const lines[] = {
         "run ag_gemm --exec emulated --nic soft --engine mma --shape 132,72,136 --iters 3 --check",
@@ -171,14 +171,14 @@ static void test_staged(void **state)
 }
 
 /* New inputs in each, every result checked: epochs, and both buffers a hundred times. */
-static void test_two_hundred_launches(void **state)
+CASE(test_two_hundred_launches)
 {
     right("run ring_attention --exec emulated --gpus 2 --attention 1,256,1,1,64 --roles "
           "compute=2,intra_comm=1w --iters 200 --burst 50 --check");
     assert_non_null(strstr(r.err_text, "200 launches on 2 ranks done, all right"));
 }
 
-static void test_moe_dispatch_gemm(void **state)
+CASE(test_moe_dispatch_gemm)
 {
     right("run moe_dispatch_gemm --exec emulated --gpus 2 --moe 16,272,136,4,2 --dtype fp8 "
           "--b-layout nk --iters 2 --check");
@@ -192,7 +192,7 @@ static void test_moe_dispatch_gemm(void **state)
           "--roles compute=2,intra_comm=3,inter_send=1");
 }
 
-static void test_moe_rows(void **state)
+CASE(test_moe_rows)
 {
     right("run moe_dispatch --exec emulated --gpus 2 --moe 23,72,4,2 --iters 2 --check");
     right(
@@ -208,7 +208,7 @@ static void test_moe_rows(void **state)
           "9,40,8,3 --iters 2 --check --routing none");
 }
 
-static void test_moe_ffn(void **state)
+CASE(test_moe_ffn)
 {
     right("run moe_ffn --exec emulated --gpus 1 --moe 23,72,40,4,2 --iters 2 --check");
     right("run moe_ffn --exec emulated --gpus 3 --moe 23,72,40,6,2 --iters 2 --check "
@@ -223,7 +223,7 @@ static void test_moe_ffn(void **state)
 }
 
 /* On engine mma: both products' tiles are noted, each once a launch. */
-static void test_moe_ffn_on_mma(void **state)
+CASE(test_moe_ffn_on_mma)
 {
     char file[] = "/tmp/mkernel-emulated-XXXXXX", line[512];
     int fd = mkstemp(file);
@@ -262,7 +262,7 @@ static void test_moe_ffn_on_mma(void **state)
 }
 
 /* One shot: of a warp that waits for others' sums the lead alone has a track. */
-static void test_one_shot_traced(void **state)
+CASE(test_one_shot_traced)
 {
     static const char *const runs[] = {"run gemm_ar --exec emulated --gpus 2 --shape 64,264,136",
                                        "run gemm_rs --exec emulated --gpus 3 --shape 66,264,136"};
@@ -277,7 +277,7 @@ static void test_one_shot_traced(void **state)
     }
 }
 
-static void test_wrong_result(void **state)
+CASE(test_wrong_result)
 {
     command_start(&r, "run gemm_rs --exec emulated --gpus 2 --shape 66,40,72 --iters 2 --check",
                   "MKERNEL_TEST_SPOIL=1,2", NULL);
@@ -286,7 +286,7 @@ static void test_wrong_result(void **state)
 
 /* ---- the trace ---- */
 
-static void test_trace(void **state)
+CASE(test_trace)
 {
     char file[] = "/tmp/mkernel-emulated-XXXXXX", json[64], line[512], text[4096];
     int fd = mkstemp(file);
@@ -383,7 +383,7 @@ static void expect_in_time(double from, const char *err)
     assert_int_equal(command_lines(r.err_text), 1);
 }
 
-static void test_killed_rank(void **state)
+CASE(test_killed_rank)
 {
     static const char *const lines[] = {
         "run gemm_ar --exec emulated --gpus 3 --shape 390,200,328 --timeout 3",
@@ -399,7 +399,7 @@ static void test_killed_rank(void **state)
 
 /* Its peer's kernel waits in vain, over the node's memory and over the network. There the put that
  * the stopped rank does not acknowledge may be the first to say so: it has the same timeout. */
-static void test_stopped_rank(void **state)
+CASE(test_stopped_rank)
 {
     static const char *const lines[] = {
         "run ag_gemm --exec emulated --gpus 2 --shape 390,200,328 --timeout 3",
@@ -421,7 +421,7 @@ static void test_stopped_rank(void **state)
 
 /* ---- what is refused ---- */
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
     static const struct {
         const char *line, *sentence;
@@ -437,26 +437,4 @@ static void test_refused(void **state)
         expect(2, "", cases[i].sentence);
         assert_int_equal(command_lines(r.err_text), 1);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm),
-                                       cmocka_unit_test(test_gemm_rs),
-                                       cmocka_unit_test(test_gemm_ar),
-                                       cmocka_unit_test(test_ring_attention),
-                                       cmocka_unit_test(test_ring_attention_on_mma),
-                                       cmocka_unit_test(test_moe_dispatch_gemm),
-                                       cmocka_unit_test(test_moe_rows),
-                                       cmocka_unit_test(test_moe_ffn),
-                                       cmocka_unit_test(test_moe_ffn_on_mma),
-                                       cmocka_unit_test(test_one_shot_traced),
-                                       cmocka_unit_test(test_wrong_result),
-                                       cmocka_unit_test(test_trace),
-                                       cmocka_unit_test(test_staged),
-                                       cmocka_unit_test(test_two_hundred_launches),
-                                       cmocka_unit_test(test_killed_rank),
-                                       cmocka_unit_test(test_stopped_rank),
-                                       cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void expect_all_right(void)
     }
 }
 
-static void test_torchrun(void **state)
+CASE(test_torchrun)
 {
     int port = free_port();
     for (int i = 0; i < WORLD; i++)
@@ -59,7 +59,7 @@ static void test_torchrun(void **state)
 }
 
 /* One host may stand for two nodes. */
-static void test_emulated_nodes(void **state)
+CASE(test_emulated_nodes)
 {
     int port = free_port();
     for (int i = 0; i < WORLD; i++)
@@ -68,7 +68,7 @@ static void test_emulated_nodes(void **state)
     assert_non_null(strstr(ranks[0].out_text, "2 nodes of 2"));
 }
 
-static void test_mpirun(void **state)
+CASE(test_mpirun)
 {
     int port = free_port();
     for (int i = 0; i < WORLD; i++) {
@@ -85,7 +85,7 @@ static void test_mpirun(void **state)
 }
 
 /* A token that others may guess is told once, on rank 0, with what to do. */
-static void test_no_secret(void **state)
+CASE(test_no_secret)
 {
     int port = free_port();
     for (int i = 0; i < WORLD; i++) {
@@ -103,7 +103,7 @@ static void test_no_secret(void **state)
     assert_non_null(strstr(ranks[0].err_text, "export MKERNEL_TOKEN="));
 }
 
-static void test_srun(void **state)
+CASE(test_srun)
 {
     int port = free_port();
     for (int i = 0; i < WORLD; i++) {
@@ -119,7 +119,7 @@ static void test_srun(void **state)
     expect_all_right();
 }
 
-static void test_missing_rank(void **state)
+CASE(test_missing_rank)
 {
     int port = free_port();
     for (int i = 0; i < WORLD - 1; i++)
@@ -131,7 +131,7 @@ static void test_missing_rank(void **state)
     }
 }
 
-static void test_wrong_token(void **state)
+CASE(test_wrong_token)
 {
     int port = free_port();
     for (int i = 0; i < WORLD; i++)
@@ -140,7 +140,7 @@ static void test_wrong_token(void **state)
         expect(i, 3, i == 2 ? "token" : "rank 2");
 }
 
-static void test_duplicate_rank(void **state)
+CASE(test_duplicate_rank)
 {
     int port = free_port();
     for (int i = 0; i < WORLD; i++)
@@ -149,7 +149,7 @@ static void test_duplicate_rank(void **state)
         expect(i, 3, "rank 2");
 }
 
-static void test_wrong_topology(void **state)
+CASE(test_wrong_topology)
 {
     start_torchrun(0, 0, free_port(), "--nodes 3", "secret");
     expect(0, 2, "torchrun");
@@ -159,7 +159,7 @@ static void test_wrong_topology(void **state)
 
 /* Ranks meet on a host that has IPv6 alone, however they are started; those of one node do where
  * MASTER_ADDR is another host's (192.0.2.1 is nobody's). */
-static void test_no_ipv4(void **state)
+CASE(test_no_ipv4)
 {
     static const char script[] =
         "ip link set lo up && ip addr del 127.0.0.1/8 dev lo || exit 77; d=$(mktemp -d); s=0; "
@@ -183,16 +183,4 @@ static void test_no_ipv4(void **state)
     }
     if (ranks[0].status)
         fail_msg("%d: %s", ranks[0].status, ranks[0].err_text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torchrun),       cmocka_unit_test(test_emulated_nodes),
-        cmocka_unit_test(test_mpirun),         cmocka_unit_test(test_srun),
-        cmocka_unit_test(test_no_secret),      cmocka_unit_test(test_missing_rank),
-        cmocka_unit_test(test_wrong_token),    cmocka_unit_test(test_duplicate_rank),
-        cmocka_unit_test(test_wrong_topology), cmocka_unit_test(test_no_ipv4),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,22 +65,22 @@ static void gemm(const char *op)
     })
 }
 
-static void test_ag_gemm(void **state)
+CASE(test_ag_gemm)
 {
     gemm("ag_gemm");
 }
 
-static void test_gemm_rs(void **state)
+CASE(test_gemm_rs)
 {
     gemm("gemm_rs");
 }
 
-static void test_gemm_ar(void **state)
+CASE(test_gemm_ar)
 {
     gemm("gemm_ar");
 }
 
-static void test_ring_attention(void **state)
+CASE(test_ring_attention)
 {
     EACH_FORM({
         RUN("ring_attention", "--attention 2,%u,3,1,64", 33 * world);
@@ -109,12 +109,12 @@ static void moe(const char *op, const char *tile, const char *more)
     })
 }
 
-static void test_moe_dispatch_gemm(void **state)
+CASE(test_moe_dispatch_gemm)
 {
     moe("moe_dispatch_gemm", "16,40", "");
 }
 
-static void test_moe_ffn(void **state)
+CASE(test_moe_ffn)
 {
     moe("moe_ffn", "16,48", " --deterministic");
 }
@@ -141,7 +141,7 @@ static void bits_of(const char *line, const char *environment, char bits[17])
 
 /* The same inputs over the other fabric, with other numbers of CTAs, and with a network that delays
  * one message in ten or reorders them all: the same bits. Other inputs: other bits. */
-static void test_deterministic(void **state)
+CASE(test_deterministic)
 {
     static const struct {
         const char *options, *roles;
@@ -179,20 +179,9 @@ static void test_deterministic(void **state)
     }
 }
 
-static void test_all_ran(void **state)
+CASE(test_all_ran)
 {
     unsigned ways = sizeof forms / sizeof *forms * sizeof fabrics / sizeof *fabrics;
     print_message("%u runs\n", runs);
     assert_int_equal(runs, ways * (3 * 4 + 4 + 2 * 7) + 6 * 2 * 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ag_gemm),           cmocka_unit_test(test_gemm_rs),
-        cmocka_unit_test(test_gemm_ar),           cmocka_unit_test(test_ring_attention),
-        cmocka_unit_test(test_moe_dispatch_gemm), cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_deterministic),     cmocka_unit_test(test_all_ran),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static void expect_right(const char *op, const char *options)
                  r.seconds, r.out_text, r.err_text);
 }
 
-static void test_epilogues(void **state)
+CASE(test_epilogues)
 {
     expect_right("ag_gemm", "--nodes 1 --gpus 3 --shape 252,200,72 --epilogue bias+silu");
     assert_non_null(strstr(r.out_text, "252,200,72 bias+silu"));
@@ -48,7 +48,7 @@ static void test_epilogues(void **state)
                             "--deterministic --shots 2");
 }
 
-static void test_sums(void **state)
+CASE(test_sums)
 {
     static const char *const ops[] = {"gemm_rs", "gemm_ar"};
     for (int i = 0; i < 2; i++) {
@@ -69,7 +69,7 @@ static void test_sums(void **state)
 }
 
 /* Tokens of FP8 bring their scales: half of bf16's bytes and four for 128 elements cross. */
-static void test_moe_fp8(void **state)
+CASE(test_moe_fp8)
 {
     expect_right("moe_dispatch_gemm",
                  "--nodes 1 --gpus 3 --moe 61,272,200,6,2 --dtype fp8 --b-layout nk --iters 4");
@@ -83,7 +83,7 @@ static void test_moe_fp8(void **state)
                             "--routing none --deterministic --iters 4");
 }
 
-static void test_attention(void **state)
+CASE(test_attention)
 {
     expect_right("ring_attention", "--nodes 1 --gpus 1 --attention 2,33,3,1,64 --iters 3");
     expect_right("ring_attention", "--nodes 1 --gpus 4 --attention 1,260,4,4,128 --iters 4");
@@ -116,7 +116,7 @@ static void test_attention(void **state)
 }
 
 /* What only moves, of each type: half the bytes of bf16 cross. */
-static void test_moved(void **state)
+CASE(test_moved)
 {
     static const char *const ops[] = {"all_gather", "all_to_all"}, *const dtypes[] = {"bf16",
                                                                                       "fp16", "fp8",
@@ -141,7 +141,7 @@ static void test_moved(void **state)
         }
 }
 
-static void test_fp16(void **state)
+CASE(test_fp16)
 {
     static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar"};
     for (int i = 0; i < 3; i++) {
@@ -157,7 +157,7 @@ static void test_fp16(void **state)
     expect_right("reduce_scatter", "--nodes 2 --gpus 2 --shape 256,64 --iters 4 --dtype fp16");
 }
 
-static void test_moe(void **state)
+CASE(test_moe)
 {
     expect_right("moe_dispatch_gemm", "--nodes 1 --gpus 1 --moe 24,64,40,3,1 --iters 3");
     expect_right("moe_dispatch_gemm",
@@ -175,7 +175,7 @@ static void test_moe(void **state)
 }
 
 /* Rows to experts, and back, without a product. */
-static void test_moe_rows(void **state)
+CASE(test_moe_rows)
 {
     static const char *const ops[] = {"moe_dispatch", "moe_combine"};
     for (size_t i = 0; i < 2; i++) {
@@ -191,7 +191,7 @@ static void test_moe_rows(void **state)
     expect_right("moe_dispatch", "--nodes 2 --gpus 2 --moe 61,272,8,2 --dtype fp8 --iters 4");
 }
 
-static void test_moe_ffn(void **state)
+CASE(test_moe_ffn)
 {
     expect_right("moe_ffn", "--iters 2");
     expect_right("moe_ffn", "--nodes 1 --gpus 1 --moe 24,64,40,3,1 --iters 3");
@@ -212,7 +212,7 @@ static void test_moe_ffn(void **state)
         "--nodes 3 --gpus 2 --fabric efa --moe 24,64,40,12,4 --routing none --iters 12 --burst 4");
 }
 
-static void test_bytes_in_the_table(void **state)
+CASE(test_bytes_in_the_table)
 {
     /* A block is 64 x 64 elements: (gpus - 1) nodes of them over NVLink, nodes - 1 over the
      * network. */
@@ -231,7 +231,7 @@ static void test_bytes_in_the_table(void **state)
 }
 
 /* MKERNEL_TEST_SPOIL makes one element wrong, of a rank with tokens or without. */
-static void test_one_wrong(void **state)
+CASE(test_one_wrong)
 {
     static const char *const lines[] = {"gemm_rs --shape 64,64,64",
                                         "gemm_ar --shape 64,64,64",
@@ -257,22 +257,4 @@ static void test_one_wrong(void **state)
             if (r.status != 1 || !strstr(r.err_text, "wrong: 1 of ") || !strstr(r.err_text, says))
                 fail_msg("%s mkernel %s: status %d, \"%s\"", spoil, line, r.status, r.err_text);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogues),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_moe_fp8),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_fp16),
-        cmocka_unit_test(test_moe),
-        cmocka_unit_test(test_moe_rows),
-        cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_one_wrong),
-        cmocka_unit_test(test_bytes_in_the_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,20 +86,20 @@ static void both(const char *op, const char *fabric, const char *faults)
                  (unsigned long long)two[1]);
 }
 
-static void test_verbs(void **state)
+CASE(test_verbs)
 {
     for (size_t i = 0; i < OPS; i++)
         both(ops[i], "verbs", i % 2 ? ",delay=2ms~0.2,only=soft1,seed=5" : ",delay=2ms~0.1,seed=3");
 }
 
-static void test_efa(void **state)
+CASE(test_efa)
 {
     for (size_t i = 0; i < OPS; i++)
         both(ops[i], "efa",
              i % 2 ? ",delay=2ms~0.1,only=softefa1,seed=5" : ",delay=1ms~0.05,seed=3");
 }
 
-static void test_slow_device(void **state)
+CASE(test_slow_device)
 {
     uint64_t bytes[DEVICES];
     for (size_t i = 0; i < OPS; i += 2) { /* a hundredth of what softnic does here */
@@ -137,21 +137,10 @@ static void end_badly(const char *op, const char *fabric, const char *device, co
     assert_true(seconds < 12 + BUSY);
 }
 
-static void test_failing_device(void **state)
+CASE(test_failing_device)
 {
     end_badly(ops[0], "verbs", "soft1: ", "fail-wr=REM_ACCESS_ERR@9,only=soft1");
     end_badly(ops[3], "verbs", "soft1: ", "drop-peer=soft1@9");
     end_badly(ops[0], "efa", "softefa1: ", "fail-wr=REM_ACCESS_ERR@9,only=softefa1");
     end_badly(ops[3], "efa", "softefa1: ", "drop-peer=softefa1@9");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_verbs),
-        cmocka_unit_test(test_efa),
-        cmocka_unit_test(test_slow_device),
-        cmocka_unit_test(test_failing_device),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

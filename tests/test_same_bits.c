@@ -27,24 +27,24 @@ static void sums(enum mk_op op)
 }
 
 /* The norm of a row, too. */
-static void test_norms(void **state)
+CASE(test_norms)
 {
     const uint32_t norm = MK_EPILOGUE_RESIDUAL | MK_EPILOGUE_RMSNORM;
     same_cases(MK_OP_GEMM_AR, norm, 60, draw_plan, NULL);
     same_cases(MK_OP_GEMM_RS, norm, 30, draw_plan, NULL);
 }
 
-static void test_gemm_rs(void **state)
+CASE(test_gemm_rs)
 {
     sums(MK_OP_GEMM_RS);
 }
 
-static void test_gemm_ar(void **state)
+CASE(test_gemm_ar)
 {
     sums(MK_OP_GEMM_AR);
 }
 
-static void test_ag_gemm(void **state)
+CASE(test_ag_gemm)
 {
     sums(MK_OP_AG_GEMM);
 }
@@ -61,7 +61,7 @@ static void draw_layer_plan(struct sim_random *r, struct sim_world_config *c)
                                   : 0;
 }
 
-static void test_moe_ffn(void **state)
+CASE(test_moe_ffn)
 {
     same_token_cases(60, 0, draw_layer_plan);
 }
@@ -77,14 +77,14 @@ static void draw_attention_plan(struct sim_random *r, struct sim_world_config *c
                                   : 0;
 }
 
-static void test_ring_attention(void **state)
+CASE(test_ring_attention)
 {
     same_attention_cases(16, 64, 1, 16, 8, draw_attention_plan);
     same_attention_cases(8, 128, 0, 8, 8, draw_attention_plan);
 }
 
 /* The numbers tell the tree from others: sums in the order of K, of blocks in their order, and without the cut differ. */
-static void test_numbers_tell(void **state)
+CASE(test_numbers_tell)
 {
     const struct same_family *f = &same_families[0];
     uint32_t in_order = 0, uncut = 0, of_all = 0;
@@ -115,7 +115,7 @@ static void refused(struct mk_problem q, const char *says)
         fail_msg("'%s' does not say '%s'", error, says);
 }
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
     struct mk_problem q = {.op = MK_OP_GEMM_RS, .topo = {1, 2, 0}, .m = 64, .n = 64, .k = 264};
     q.deterministic = MK_EVERYWHERE;
@@ -163,14 +163,4 @@ static void test_refused(void **state)
     q.op = MK_OP_GEMM_AR; /* of a rank's one block there are no two halves */
     q.topo.gpus = 8;
     refused(q, "tiles of 64x64 on 1 CTAs with the same bits everywhere");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm_rs),      cmocka_unit_test(test_gemm_ar),
-        cmocka_unit_test(test_norms),        cmocka_unit_test(test_ag_gemm),
-        cmocka_unit_test(test_moe_ffn),      cmocka_unit_test(test_ring_attention),
-        cmocka_unit_test(test_numbers_tell), cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static int nothing_launched(void **state)
 
 /* ---- the communicator ---- */
 
-static void without_a_launcher_there_is_one_rank(void **state)
+CASE_WITH(without_a_launcher_there_is_one_rank, nothing_launched, NULL)
 {
     struct mk_comm *comm = open_settings(SETTINGS("exec=host"));
     assert_int_equal(mk_comm_rank(comm), 0);
@@ -39,7 +39,7 @@ static void without_a_launcher_there_is_one_rank(void **state)
     mk_comm_close(comm);
 }
 
-static void every_field_of_a_config_has_a_setting(void **state)
+CASE_WITH(every_field_of_a_config_has_a_setting, nothing_launched, NULL)
 {
     char file[] = "/tmp/settings-XXXXXX", tuning[64];
     int fd = mkstemp(file);
@@ -99,12 +99,12 @@ static void join_two(const char *const *settings, uint32_t nodes)
     assert_int_equal(wrong, 0);
 }
 
-static void a_launcher_says_who_this_rank_is(void **state)
+CASE_WITH(a_launcher_says_who_this_rank_is, nothing_launched, NULL)
 {
     join_two(SETTINGS("timeout_ns=30000000000"), 1);
 }
 
-static void nodes_may_be_told_apart_from_the_launcher_s(void **state)
+CASE_WITH(nodes_may_be_told_apart_from_the_launcher_s, nothing_launched, NULL)
 {
 #ifndef MK_HAVE_VERBS
     print_message("skipped: this build has no network\n");
@@ -113,7 +113,7 @@ static void nodes_may_be_told_apart_from_the_launcher_s(void **state)
     join_two(SETTINGS("nodes=2", "nic=soft", "timeout_ns=30000000000"), 2);
 }
 
-static void settings_that_make_no_sense_are_refused(void **state)
+CASE_WITH(settings_that_make_no_sense_are_refused, nothing_launched, NULL)
 {
     char longest[600];
     memset(longest, 'x', sizeof longest - 1);
@@ -147,7 +147,7 @@ static void settings_that_make_no_sense_are_refused(void **state)
 }
 
 /* What the environment says must fit what the settings say. */
-static void a_launcher_that_started_other_ranks_is_told(void **state)
+CASE_WITH(a_launcher_that_started_other_ranks_is_told, nothing_launched, NULL)
 {
     struct mk_comm *comm;
     setenv("RANK", "0", 1);
@@ -166,7 +166,7 @@ static void a_launcher_that_started_other_ranks_is_told(void **state)
 }
 
 /* A caller of another version may mean other things by the same names: none is read. */
-static void a_caller_of_another_version_is_refused(void **state)
+CASE_WITH(a_caller_of_another_version_is_refused, nothing_launched, NULL)
 {
     struct mk_comm *comm;
     assert_int_equal(
@@ -177,7 +177,7 @@ static void a_caller_of_another_version_is_refused(void **state)
 
 /* ---- plans ---- */
 
-static void a_plan_of_strings_is_that_of_the_structure(void **state)
+CASE_WITH(a_plan_of_strings_is_that_of_the_structure, nothing_launched, NULL)
 {
     struct mk_comm *comm = open_settings(SETTINGS("tuning=none"));
     struct mk_spec spec = {.op = MK_OP_AG_GEMM,
@@ -204,7 +204,7 @@ static void a_plan_of_strings_is_that_of_the_structure(void **state)
     mk_comm_close(comm);
 }
 
-static void a_plan_that_makes_no_sense_is_refused(void **state)
+CASE_WITH(a_plan_that_makes_no_sense_is_refused, nothing_launched, NULL)
 {
     struct mk_comm *comm = open_settings(SETTINGS("tuning=none"));
     const struct {
@@ -233,20 +233,4 @@ static void a_plan_that_makes_no_sense_is_refused(void **state)
     assert_int_equal(mk_plan_create_settings(&p, comm, SETTINGS("op=ag_gemm", "shape=64,64,64")),
                      0);
     mk_comm_close(comm);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(without_a_launcher_there_is_one_rank, nothing_launched),
-        cmocka_unit_test_setup(every_field_of_a_config_has_a_setting, nothing_launched),
-        cmocka_unit_test_setup(a_launcher_says_who_this_rank_is, nothing_launched),
-        cmocka_unit_test_setup(nodes_may_be_told_apart_from_the_launcher_s, nothing_launched),
-        cmocka_unit_test_setup(settings_that_make_no_sense_are_refused, nothing_launched),
-        cmocka_unit_test_setup(a_launcher_that_started_other_ranks_is_told, nothing_launched),
-        cmocka_unit_test_setup(a_caller_of_another_version_is_refused, nothing_launched),
-        cmocka_unit_test_setup(a_plan_of_strings_is_that_of_the_structure, nothing_launched),
-        cmocka_unit_test_setup(a_plan_that_makes_no_sense_is_refused, nothing_launched),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

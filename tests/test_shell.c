@@ -23,7 +23,7 @@ static int find_build(void **state)
     "run_burst_is_mine)\\([^;]*;|environ(\\.get\\(|\\[)\"[A-Z_]+\"' -- core backends sim tracer "  \
     "kernels tui experiments | grep -oE '\"[A-Z][A-Z0-9_]+\"' | tr -d '\"' | sort -u"
 
-static void the_list_of_variables_is_the_sources(void **state)
+CASE(the_list_of_variables_is_the_sources)
 {
     if (shell("git rev-parse HEAD 2>/dev/null", said, sizeof said))
         skip();
@@ -44,7 +44,7 @@ static void the_list_of_variables_is_the_sources(void **state)
     assert_string_equal(said, "");
 }
 
-static void the_man_page_has_every_command(void **state)
+CASE(the_man_page_has_every_command)
 {
     char page[64];
     if (shell("command -v groff", page, sizeof page))
@@ -88,7 +88,7 @@ static void offers(const char *words, const char *these, const char *not_this)
     assert_true(!not_this || !strstr(said, not_this));
 }
 
-static void bash_completes_what_the_help_says(void **state)
+CASE(bash_completes_what_the_help_says)
 {
     char version[64];
     if (shell("bash --version", version, sizeof version))
@@ -117,7 +117,7 @@ static void bash_completes_what_the_help_says(void **state)
 }
 
 /* It asks the mkernel of PATH, and runs none of the folder that the line names. */
-static void completion_runs_no_program_of_the_line(void **state)
+CASE(completion_runs_no_program_of_the_line)
 {
     assert_int_equal(
         shell("T=$(mktemp -d) && printf '#!/bin/sh\\ntouch '$T/ran >$T/mkernel && "
@@ -130,7 +130,7 @@ static void completion_runs_no_program_of_the_line(void **state)
 }
 
 /* JSON for a program does not flood a terminal. */
-static void an_export_asks_where_to(void **state)
+CASE(an_export_asks_where_to)
 {
     if (shell("command -v script", said, sizeof said))
         skip();
@@ -143,14 +143,4 @@ static void an_export_asks_where_to(void **state)
     assert_null(strstr(said, "terminal"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_list_of_variables_is_the_sources),
-        cmocka_unit_test(the_man_page_has_every_command),
-        cmocka_unit_test(bash_completes_what_the_help_says),
-        cmocka_unit_test(completion_runs_no_program_of_the_line),
-        cmocka_unit_test(an_export_asks_where_to),
-    };
-    return cmocka_run_group_tests(tests, find_build, NULL);
-}
+FIXTURE(find_build, NULL)

@@ -41,7 +41,7 @@ static const char *const small[] = {
 };
 
 /* The shape that is taken where none is given is the one that the help names. */
-static void test_default_shape(void **state)
+CASE(test_default_shape)
 {
     static const struct {
         const char *line;
@@ -61,7 +61,7 @@ static void test_default_shape(void **state)
 }
 
 /* A trace changes nothing, and neither does a second time. */
-static void test_operators(void **state)
+CASE(test_operators)
 {
     char line[256], once[sizeof r.out_text];
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
@@ -89,7 +89,7 @@ static void test_operators(void **state)
 }
 
 /* What a seed draws for attention's kernels is a tile that they are built for at its heads. */
-static void test_emulated_draws(void **state)
+CASE(test_emulated_draws)
 {
     char line[256];
     for (int seed = 1; seed <= 3; seed++) {
@@ -103,7 +103,7 @@ static void test_emulated_draws(void **state)
 
 /* The plan is the one that a run on GPUs would take: tuned where there is one, else the formula's,
  * else what is asked for. */
-static void test_plan(void **state)
+CASE(test_plan)
 {
     const char *line = "sim gemm_rs --cluster 1x2 --shape 8192,8192,1024";
     command_start(&r, line, "MKERNEL_TUNING=/nonexistent", NULL);
@@ -128,7 +128,7 @@ static void test_plan(void **state)
     expect(with, 0, "roles compute=120; tiles");
 }
 
-static void test_what_if(void **state)
+CASE(test_what_if)
 {
     /* a plan of its own: what is chosen is nobody's business here */
     const char *line = "sim ag_gemm --cluster 2x4 --shape 16384,2048,4096 --tile 256,256";
@@ -164,7 +164,7 @@ static void test_what_if(void **state)
     expect("sim gemm_ar --explore --graph", 2, "--graph is not for --explore");
 }
 
-static void test_ids(void **state)
+CASE(test_ids)
 {
     char path[128], line[256];
     snprintf(path, sizeof path, "%s/ids", folder);
@@ -206,7 +206,7 @@ static void test_ids(void **state)
 
 /* The search over simulated times keeps the plan that it found, marked, and sim takes it; its time
  * is what sim says of it. */
-static void test_tune(void **state)
+CASE(test_tune)
 {
     const char *problem = "--cluster 1x2 --shape 4096,4096,512";
     char line[512], path[128], kept[512] = "", tuned[sizeof r.out_text];
@@ -245,13 +245,4 @@ static void test_tune(void **state)
     expect("tune all_gather --exec sim --verify", 2, "all_gather has no plans");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_default_shape),  cmocka_unit_test(test_operators),
-        cmocka_unit_test(test_emulated_draws), cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_what_if),        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_tune),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

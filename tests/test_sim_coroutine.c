@@ -33,7 +33,7 @@ static void count_up(void *argument)
     c->product = product;
 }
 
-static void test_interleaved(void **state)
+CASE(test_interleaved)
 {
     struct coroutine_pool *pool;
     struct coroutine *c[COUNT];
@@ -74,7 +74,7 @@ static void resume_another(void *argument)
     }
 }
 
-static void test_nested_and_dropped(void **state)
+CASE(test_nested_and_dropped)
 {
     struct coroutine_pool *pool;
     struct coroutine *outer, *inner;
@@ -104,7 +104,7 @@ static void overrun(void *argument)
         *below = 1;
 }
 
-static void test_guard_page(void **state)
+CASE(test_guard_page)
 {
 #if defined(__SANITIZE_ADDRESS__)
     skip(); /* the sanitizer sees the walk itself first */
@@ -128,14 +128,4 @@ static void test_guard_page(void **state)
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGSEGV);
 #endif
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_nested_and_dropped),
-        cmocka_unit_test(test_guard_page),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static uint64_t steps_of(enum mk_op op, uint64_t seed)
     return result.steps;
 }
 
-static void test_whenever(void **state)
+CASE(test_whenever)
 {
     for (int op = 0; op < MK_OPS; op++)
         for (uint64_t seed = 1; seed <= 8; seed++) {
@@ -47,7 +47,7 @@ static void test_whenever(void **state)
         }
 }
 
-static void test_at_the_end(void **state)
+CASE(test_at_the_end)
 {
     for (int op = 0; op < MK_OPS; op++)
         for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -58,13 +58,4 @@ static void test_at_the_end(void **state)
                 expect_kept(&c);
             }
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whenever),
-        cmocka_unit_test(test_at_the_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void run_both(const uint32_t form[2], const struct sim_op *op, int one_by
     assert_alike(plain, other);
 }
 
-static void test_lines(void **state)
+CASE(test_lines)
 {
     struct sim_op op = *sim_op_of(MK_OP_RING_ATTENTION);
     op.run = turn_by_turn;
@@ -93,7 +93,7 @@ static void test_lines(void **state)
 }
 
 /* The last of a flag's adds to arrive counts, and brings its own chain. */
-static void test_adds_together(void **state)
+CASE(test_adds_together)
 {
     for (size_t i = 0; i < FORMS; i++) {
         struct timed_result at_once, one_by_one;
@@ -102,13 +102,4 @@ static void test_adds_together(void **state)
             fail_msg("%llu events, and %llu one by one", (unsigned long long)at_once.events,
                      (unsigned long long)one_by_one.events);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_adds_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

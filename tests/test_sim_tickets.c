@@ -40,7 +40,7 @@ static double of_experts(uint32_t used)
 
 /* 120 tiles are one of each block; 8 more are the second ones of those that asked first, though 12
  * blocks join and have none. They are alone with the memory. */
-static void blocks_hold_their_next_tile(void **state)
+CASE(blocks_hold_their_next_tile)
 {
     const double begin = of_experts(1), one = of_experts(15), more = of_experts(16);
     if (more < one * 1.25 || more > one * 1.7)
@@ -49,7 +49,7 @@ static void blocks_hold_their_next_tile(void **state)
         fail_msg("8 tiles of 120 take %.0f ns, all %.0f", begin, one);
 }
 
-static void tokens_name_different_experts(void **state)
+CASE(tokens_name_different_experts)
 {
     static const uint32_t experts[] = {8, 9, 16, 48, 60, 64, 256};
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
@@ -62,13 +62,4 @@ static void tokens_name_different_experts(void **state)
                     assert_true(ids[a] != ids[b]);
             }
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_hold_their_next_tile),
-        cmocka_unit_test(tokens_name_different_experts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

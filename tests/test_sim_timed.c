@@ -56,7 +56,7 @@ static double run(const struct mk_plan *plan, const struct mk_machine *m, uint32
 }
 
 /* Events come by time and, of one time, in the order in which they were put in. */
-static void test_queue(void **state)
+CASE(test_queue)
 {
     enum { EVENTS = 3000 };
     static uint32_t order[EVENTS];
@@ -98,7 +98,7 @@ static uint64_t tiles_of(const struct mk_plan *plan)
     return (uint64_t)plan->tiles * mk_world(&plan->problem.topo);
 }
 
-static void test_bytes_tiles_and_bounds(void **state)
+CASE(test_bytes_tiles_and_bounds)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {2, 8}};
     const struct mk_machine *m = machine_default();
@@ -164,7 +164,7 @@ static struct mk_machine free_machine(void)
 }
 
 /* Where one rate is a thousand times below the others, a launch takes what that one takes. */
-static void test_one_rate_counts(void **state)
+CASE(test_one_rate_counts)
 {
     static const struct {
         const char *what;
@@ -207,7 +207,7 @@ static void test_one_rate_counts(void **state)
 
 /* Where three peers push at once two thirds of nvlink_joint are lost, of one nothing. Not all push all
  * the time. */
-static void test_pushes_meet(void **state)
+CASE(test_pushes_meet)
 {
     for (uint32_t gpus = 2; gpus <= 4; gpus += 2) {
         struct mk_machine m = free_machine();
@@ -229,7 +229,7 @@ static void test_pushes_meet(void **state)
 
 /* The ideal has the time in it that reading the weights takes: of experts, those that are chosen.
  */
-static void test_memory_is_in_the_ideal(void **state)
+CASE(test_memory_is_in_the_ideal)
 {
     struct mk_machine m = free_machine();
     m.hbm_rate = 1000;
@@ -262,7 +262,7 @@ static void test_memory_is_in_the_ideal(void **state)
 
 /* Rows that are normed behind the sum cross memory behind everything else, in one shot, in two, on
  * either engine and on one rank. */
-static void test_norm_comes_last(void **state)
+CASE(test_norm_comes_last)
 {
     static const struct {
         uint32_t gpus, shots;
@@ -295,7 +295,7 @@ static void test_norm_comes_last(void **state)
 
 /* Each put takes its NIC so long, one after the other; a launch ends once its puts are
  * acknowledged. */
-static void test_network(void **state)
+CASE(test_network)
 {
     struct mk_machine m = free_machine();
     struct mk_problem q = problem(MK_OP_ALL_GATHER, MK_EXEC_CUDA, 2, 1);
@@ -317,7 +317,7 @@ static void test_network(void **state)
 }
 
 /* Staged puts also go through host memory, on both sides, each way in turn. */
-static void test_host_memory(void **state)
+CASE(test_host_memory)
 {
     struct mk_machine m = free_machine();
     struct mk_problem q = problem(MK_OP_ALL_GATHER, MK_EXEC_CUDA, 2, 1);
@@ -342,7 +342,7 @@ static void test_host_memory(void **state)
 }
 
 /* What moves over NVLink and what tiles load share a GPU's memory. */
-static void test_memory_is_shared(void **state)
+CASE(test_memory_is_shared)
 {
     struct mk_problem q = problem(MK_OP_AG_GEMM, MK_EXEC_CUDA, 1, 2);
     struct timed_result r;
@@ -372,7 +372,7 @@ static void test_memory_is_shared(void **state)
 }
 
 /* The last tile's products come behind the last bytes, slice by slice. */
-static void test_tiles_behind_bytes(void **state)
+CASE(test_tiles_behind_bytes)
 {
     struct mk_machine m = free_machine();
     struct mk_problem q = problem(MK_OP_AG_GEMM, MK_EXEC_CUDA, 1, 2);
@@ -419,7 +419,7 @@ static int check_outbox(void *context, struct mk_comm *const *comms, uint32_t co
     return 0;
 }
 
-static void test_outbox(void **state)
+CASE(test_outbox)
 {
     struct mk_machine m = free_machine();
     struct mk_problem q = problem(MK_OP_GEMM_RS, MK_EXEC_CUDA, 1, 2);
@@ -459,7 +459,7 @@ static int look_at_first(void *context, struct mk_comm *const *comms, uint32_t c
 }
 
 /* Who adds waits for every rank's part, not for the first alone. */
-static void test_all_parts(void **state)
+CASE(test_all_parts)
 {
     struct mk_problem q = problem(MK_OP_GEMM_RS, MK_EXEC_CUDA, 1, 2);
     struct timed_slow slow[2] = {{1, 1, 1}, {0.05, 1, 1}};
@@ -483,7 +483,7 @@ static void test_all_parts(void **state)
                  (unsigned long long)r.ns);
 }
 
-static void test_full_ring(void **state)
+CASE(test_full_ring)
 {
     struct mk_problem q = problem(MK_OP_ALL_GATHER, MK_EXEC_CUDA, 2, 1);
     struct mk_machine m = *machine_default();
@@ -508,7 +508,7 @@ static void test_full_ring(void **state)
 
 /* All ranks push to all: each GPU's way out is shared by its peers, and a GPU whose NVLink is
  * slow slows those alone that need it. */
-static void test_slow_parts(void **state)
+CASE(test_slow_parts)
 {
     struct mk_machine m = free_machine();
     struct mk_problem q = problem(MK_OP_ALL_GATHER, MK_EXEC_CUDA, 1, 4);
@@ -528,7 +528,7 @@ static void test_slow_parts(void **state)
     assert_true(r.parts[TIMED_NVLINK] > 0.8 * (double)r.ns);
 }
 
-static void test_equal_runs_and_jitter(void **state)
+CASE(test_equal_runs_and_jitter)
 {
     struct mk_problem q = problem(MK_OP_GEMM_AR, MK_EXEC_CUDA, 2, 2);
     struct timed_result one, two, other;
@@ -550,7 +550,7 @@ static void test_equal_runs_and_jitter(void **state)
 }
 
 /* Tokens that all want the same experts take longer than those that spread evenly. */
-static void test_uneven_experts(void **state)
+CASE(test_uneven_experts)
 {
     struct mk_problem q = problem(MK_OP_MOE_DISPATCH_GEMM, MK_EXEC_CUDA, 1, 4);
     struct timed_result even, uneven;
@@ -582,7 +582,7 @@ static int publishes_nothing(const struct mk_plan *plan, struct mk_cta *cta,
 /* A warp that takes tiles from an outbox is slower while the engine beside it works. With one of
  * them instead of two, beside two of intra_comm, gemm_ar 16384,16384,2048 took 1.19 times as long
  * on 2 GPUs (tests/golden/measured_2xH200_sums.csv). */
-static void test_one_sender(void **state)
+CASE(test_one_sender)
 {
     struct timed_result r;
     struct mk_plan plan;
@@ -603,7 +603,7 @@ static void test_one_sender(void **state)
 /* What moe_ffn adds up for another node needs parts of all ranks of this one. None of them makes
  * its own sums before it has given those parts: else each waits for the one before, and of eight
  * ranks a node takes a third longer than of four. */
-static void test_sums_of_a_node(void **state)
+CASE(test_sums_of_a_node)
 {
     struct timed_result r;
     struct mk_plan plan;
@@ -619,7 +619,7 @@ static void test_sums_of_a_node(void **state)
 }
 
 /* A tile that nobody announces: who waits for what is said. */
-static void test_nothing_goes_on(void **state)
+CASE(test_nothing_goes_on)
 {
     struct mk_problem q = problem(MK_OP_GEMM_RS, MK_EXEC_CUDA, 1, 2);
     struct sim_op op = *sim_op_of(MK_OP_GEMM_RS);
@@ -636,7 +636,7 @@ static void test_nothing_goes_on(void **state)
 
 /* Blocks that have sent their tokens compute as well: with many of them a launch whose products are
  * long is sooner over than where they end. */
-static void test_who_is_through_computes(void **state)
+CASE(test_who_is_through_computes)
 {
     struct mk_problem q = problem(MK_OP_MOE_DISPATCH_GEMM, MK_EXEC_CUDA, 1, 2);
     struct mk_pipeline alone;
@@ -662,7 +662,7 @@ static void test_who_is_through_computes(void **state)
 
 /* How far a run is, is told in what plans say is to be done: at the end, all of it. Of attention
  * blocks of keys count whole, whatever of them is there and seen. */
-static void test_how_far_it_is(void **state)
+CASE(test_how_far_it_is)
 {
     for (int op = 0; op < MK_OPS; op++)
         for (int causal = 0; causal <= (op == MK_OP_RING_ATTENTION); causal++) {
@@ -693,7 +693,7 @@ static void test_how_far_it_is(void **state)
  * products, as what `bench` compares with is: cuDNN's 16.56 ms where 12288 rows a rank see 24576
  * (FIGURES.md). And on two nodes of one GPU, 50 GB/s between them, K and V come under the products.
  */
-static void test_attention_between_nodes(void **state)
+CASE(test_attention_between_nodes)
 {
     struct mk_machine m;
     char error[300] = "";
@@ -713,33 +713,4 @@ static void test_attention_between_nodes(void **state)
                 fail_msg("%u nodes%s: %.0f ns, ideal %.0f, efficiency %.2f", nodes,
                          causal ? ", causal" : "", took, ideal, ideal / took);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queue),
-        cmocka_unit_test(test_bytes_tiles_and_bounds),
-        cmocka_unit_test(test_one_rate_counts),
-        cmocka_unit_test(test_pushes_meet),
-        cmocka_unit_test(test_slow_parts),
-        cmocka_unit_test(test_memory_is_in_the_ideal),
-        cmocka_unit_test(test_norm_comes_last),
-        cmocka_unit_test(test_network),
-        cmocka_unit_test(test_tiles_behind_bytes),
-        cmocka_unit_test(test_host_memory),
-        cmocka_unit_test(test_memory_is_shared),
-        cmocka_unit_test(test_outbox),
-        cmocka_unit_test(test_all_parts),
-        cmocka_unit_test(test_full_ring),
-        cmocka_unit_test(test_equal_runs_and_jitter),
-        cmocka_unit_test(test_uneven_experts),
-        cmocka_unit_test(test_nothing_goes_on),
-        cmocka_unit_test(test_one_sender),
-        cmocka_unit_test(test_sums_of_a_node),
-        cmocka_unit_test(test_how_far_it_is),
-        cmocka_unit_test(test_who_is_through_computes),
-        cmocka_unit_test(test_attention_between_nodes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

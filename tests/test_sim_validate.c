@@ -42,7 +42,7 @@ static void refused(char **argv, const char *says)
         fail_msg("status %d: %s%s", r.status, r.out_text, r.err_text);
 }
 
-static void what_is_wrong(void **state)
+CASE(what_is_wrong)
 {
     char table[1024];
     snprintf(table, sizeof table, "%s", written("t.csv", HEADER ROW("0.1", "1", "1", "pace=1")));
@@ -79,7 +79,7 @@ static void what_is_wrong(void **state)
 }
 
 /* Errors of the rows' own predictions are none, and of times twice as long one half. */
-static void figures_are_the_rows(void **state)
+CASE(figures_are_the_rows)
 {
     char table[1024], csv[1024], line[1024];
     double predicted = 0;
@@ -132,7 +132,7 @@ static double said(const char *text, const char *name)
 /* A trace says its plan and, but for the first launch's, the time that all ranks were at it: of a
  * simulated one what is predicted event by event. File names may have commas in them. Options that
  * no command said, as the formula chose them, are kept too. */
-static void traces_are_read(void **state)
+CASE(traces_are_read)
 {
     static const char *const cases[] = {
         "ag_gemm --cluster 1x2 --shape 4096,512,4096 --pace 540 --slices 2",
@@ -171,7 +171,7 @@ static void traces_are_read(void **state)
 
 /* Tables of `bench` and `run` say plans in columns of their own; a wrong result is left out, and so
  * is what no GPU ran. */
-static void tables_of_bench_are_read(void **state)
+CASE(tables_of_bench_are_read)
 {
 #define PLAN_COLUMNS                                                                               \
     "b_layout,compute,intra_comm,inter_send,inter_reduce,tile_m,tile_n,chunk_rows,slices,pieces,"  \
@@ -276,7 +276,7 @@ static double mean_error(const char *table, const char *machine)
 }
 
 /* GPUs do not rest where attention takes turns with another's attention. */
-static void turns_of_attention_are_hot(void **state)
+CASE(turns_of_attention_are_hot)
 {
     char table[2][1024];
     for (int bench = 0; bench < 2; bench++) {
@@ -293,7 +293,7 @@ static void turns_of_attention_are_hot(void **state)
     assert_true(hot < 4 && mean_error(table[1], "8xH200-cx7") == hot);
 }
 
-static void calibrate_writes_a_machine(void **state)
+CASE(calibrate_writes_a_machine)
 {
     char output[1024];
     snprintf(output, sizeof output, "%s/m.machine", folder);
@@ -314,7 +314,7 @@ static void calibrate_writes_a_machine(void **state)
 
 /* --exec cuda runs tune for one GPU and for several, and fits to what it wrote; a failure of it
  * ends in a sentence. The program that measures is one that copies a table. */
-static void calibrate_measures(void **state)
+CASE(calibrate_measures)
 {
     char program[1024], output[1024], tables[512], text[2048], table[1024];
     snprintf(output, sizeof output, "%s/here.machine", folder);
@@ -357,7 +357,7 @@ static void calibrate_measures(void **state)
 /* What a 2xH200 host's GPUs measured within 9 s makes a machine that is right about other shapes
  * and about `bench`, whose turns rest: 33 shapes within 5 % in the mean. What such short
  * measurements do not say, watts and joules, stays. */
-static void calibrate_is_right_about_others(void **state)
+CASE(calibrate_is_right_about_others)
 {
     char program[1024], output[1024], text[2048];
     char *here = realpath("tests/golden/calibrate_2xH200", NULL);
@@ -384,7 +384,7 @@ static void calibrate_is_right_about_others(void **state)
 
 /* The same of a machine that is simulated: what its file says differently is found by measuring it.
  */
-static void calibrate_finds_a_machine(void **state)
+CASE(calibrate_finds_a_machine)
 {
     static const struct {
         const char *line;
@@ -439,7 +439,7 @@ static double seconds_now(void)
 
 /* Measurements end when their time is up, whatever they do, and all that they started with them;
  * what there is by then is fitted to where it is enough. */
-static void calibrate_ends_in_time(void **state)
+CASE(calibrate_ends_in_time)
 {
     char program[1024], text[2048], output[1024];
     char *here = realpath("tests/golden/measured_2xH200.csv", NULL);
@@ -470,19 +470,4 @@ static void calibrate_ends_in_time(void **state)
     assert_non_null(strstr(r.err_text, "could not be started: there is no such program"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_wrong),
-        cmocka_unit_test(figures_are_the_rows),
-        cmocka_unit_test(traces_are_read),
-        cmocka_unit_test(tables_of_bench_are_read),
-        cmocka_unit_test(calibrate_writes_a_machine),
-        cmocka_unit_test(calibrate_measures),
-        cmocka_unit_test(turns_of_attention_are_hot),
-        cmocka_unit_test(calibrate_is_right_about_others),
-        cmocka_unit_test(calibrate_finds_a_machine),
-        cmocka_unit_test(calibrate_ends_in_time),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -60,7 +60,7 @@ static void run_product(struct sim_world_config config)
     free(p.b);
 }
 
-static void test_fifty_launches(void **state)
+CASE(test_fifty_launches)
 {
     struct sim_world_config config = world_config(3, 2, 390, 200, 328);
     config.launches = 50;
@@ -68,7 +68,7 @@ static void test_fifty_launches(void **state)
     run_product(config);
 }
 
-static void test_layouts(void **state)
+CASE(test_layouts)
 {
     struct sim_world_config config = world_config(2, 2, 392, 200, 328);
     config.problem.b_transposed = 1;
@@ -84,7 +84,7 @@ static void test_layouts(void **state)
     run_product(config);
 }
 
-static void test_shapes(void **state)
+CASE(test_shapes)
 {
     static const uint32_t shapes[][2] = {{1, 1}, {8, 1}, {1, 8}, {2, 2}, {2, 4}, {4, 2}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -96,7 +96,7 @@ static void test_shapes(void **state)
 
 /* ---- determinism ---- */
 
-static void test_same_seed_same_events(void **state)
+CASE(test_same_seed_same_events)
 {
     struct sim_world_result first, again, other;
     for (uint64_t seed = 0; seed < 8; seed++) {
@@ -131,7 +131,7 @@ static struct mk_failure run_fault(struct sim_fault fault, uint32_t nodes, uint3
     return result.failure;
 }
 
-static void test_rank_that_never_sends(void **state)
+CASE(test_rank_that_never_sends)
 {
     char sentence[512], expected[128];
     for (uint64_t seed = 0; seed < 24; seed++) {
@@ -157,7 +157,7 @@ static void test_rank_that_never_sends(void **state)
     }
 }
 
-static void test_rank_that_stops(void **state)
+CASE(test_rank_that_stops)
 {
     char sentence[512];
     for (uint64_t seed = 0; seed < 24; seed++) {
@@ -169,7 +169,7 @@ static void test_rank_that_stops(void **state)
     }
 }
 
-static void test_failed_put(void **state)
+CASE(test_failed_put)
 {
     char sentence[512];
     for (uint64_t number = 1; number <= 8; number++) {
@@ -184,7 +184,7 @@ static void test_failed_put(void **state)
     }
 }
 
-static void test_slow_and_full(void **state)
+CASE(test_slow_and_full)
 {
     struct sim_world_result result;
     for (uint64_t seed = 0; seed < 24; seed++) {
@@ -218,7 +218,7 @@ static uint64_t put_cost(void *context, uint64_t now, uint32_t from, uint32_t to
     return now + 100000;
 }
 
-static void test_costs(void **state)
+CASE(test_costs)
 {
     struct sim_costs costs = {.tile = tile_cost};
     struct sim_world_result result;
@@ -238,7 +238,7 @@ static void test_costs(void **state)
     assert_int_equal(result.ns, 1 + 100000 + 500);
 }
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
     struct sim_world_result result;
     struct sim_world_config config = world_config(3, 2, 391, 72, 136);
@@ -248,21 +248,4 @@ static void test_refused(void **state)
     config.max_steps = 100;
     assert_int_equal(sim_world_run(&config, &result), -ETIMEDOUT);
     assert_string_equal(result.sentence, "incomplete: not over after 100 steps");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fifty_launches),
-        cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_same_seed_same_events),
-        cmocka_unit_test(test_rank_that_never_sends),
-        cmocka_unit_test(test_rank_that_stops),
-        cmocka_unit_test(test_failed_put),
-        cmocka_unit_test(test_slow_and_full),
-        cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

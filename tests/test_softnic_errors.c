@@ -1,5 +1,6 @@
 /* Every error of a softnic connection ends in the status that a real device reports, on both sides,
  * and nothing that was refused has touched memory. */
+#define OWN_MAIN
 #include "softnic_load.h"
 
 static struct ibv_context *context,
@@ -85,7 +86,7 @@ static struct ibv_sge sge8(void)
     return (struct ibv_sge){(uintptr_t)a.buffer, 8, a.mr->lkey};
 }
 
-static void bounds(void **state)
+CASE(bounds)
 {
     static const struct {
         int64_t offset;
@@ -106,7 +107,7 @@ static void bounds(void **state)
     }
 }
 
-static void wrong_rkey(void **state)
+CASE_WITH(wrong_rkey, open_connected, close_pair)
 {
     struct ibv_sge sge = sge8();
     struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 2, &sge, to_b, 0);
@@ -114,7 +115,7 @@ static void wrong_rkey(void **state)
     access_fails(&wr);
 }
 
-static void rkey_of_another_domain(void **state)
+CASE_WITH(rkey_of_another_domain, open_connected, close_pair)
 {
     struct ibv_pd *pd = nic.ibv_alloc_pd(other);
     struct ibv_mr *mr = nic.ibv_reg_mr(pd, b.buffer, b.size, NIC_ALL);
@@ -126,7 +127,7 @@ static void rkey_of_another_domain(void **state)
     nic.ibv_dealloc_pd(pd);
 }
 
-static void region_without_permission(void **state)
+CASE(region_without_permission)
 {
     static const struct {
         enum ibv_wr_opcode opcode;
@@ -164,7 +165,7 @@ static void region_without_permission(void **state)
         }
 }
 
-static void local_key(void **state)
+CASE(local_key)
 {
     /* a key that does not exist; a remote key; outside of the region; a READ into a region without
      * local write */
@@ -190,7 +191,7 @@ static void local_key(void **state)
     }
 }
 
-static void receive_too_small(void **state)
+CASE_WITH(receive_too_small, open_connected, close_pair)
 {
     assert_int_equal(end_receive(&b, 50, 0, 7), 0);
     assert_int_equal(end_receive(&b, 51, 0, 64), 0);
@@ -202,7 +203,7 @@ static void receive_too_small(void **state)
     assert_int_equal(end_state(&b), IBV_QPS_ERR);
 }
 
-static void receive_key(void **state)
+CASE_WITH(receive_key, open_connected, close_pair)
 {
     struct ibv_sge to = {(uintptr_t)b.buffer, 64, b.mr->rkey}, from = sge8();
     struct ibv_recv_wr recv = {.wr_id = 50, .sg_list = &to, .num_sge = 1}, *bad;
@@ -213,7 +214,7 @@ static void receive_key(void **state)
     assert_int_equal(end_state(&b), IBV_QPS_ERR);
 }
 
-static void misaligned_atomic(void **state)
+CASE_WITH(misaligned_atomic, open_connected, close_pair)
 {
     struct ibv_sge sge = sge8();
     struct ibv_send_wr wr = end_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, 2, &sge, to_b, 0);
@@ -234,7 +235,7 @@ static void wait_for_retry(void)
 }
 
 /* A receive that is late is waited for; one that never comes ends after rnr_retry tries. */
-static void receiver_not_ready(void **state)
+CASE_WITH(receiver_not_ready, open_pair, close_pair)
 {
     a.rnr_retry = 7; /* without end: however late this thread posts the receive */
     b.min_rnr_timer = 14;
@@ -265,7 +266,7 @@ static void receiver_not_ready(void **state)
 }
 
 /* A PSN that the other side does not expect, and a QP that is not there, look like silence. */
-static void nobody_answers(void **state)
+CASE(nobody_answers)
 {
     for (int i = 0; i < 3; i++) {
         open_pair(state);
@@ -293,7 +294,7 @@ static void nobody_answers(void **state)
 }
 
 /* A peer that becomes ready within the retries loses nothing. */
-static void late_peer(void **state)
+CASE_WITH(late_peer, open_pair, close_pair)
 {
     a.timeout = 14; /* 67 ms */
     a.retry_cnt = 7;
@@ -311,7 +312,7 @@ static void late_peer(void **state)
         assert_int_equal(b.buffer[i], 0x11);
 }
 
-static void moved_to_error(void **state)
+CASE_WITH(moved_to_error, open_connected, close_pair)
 {
     for (uint64_t i = 0; i < 5; i++)
         assert_int_equal(end_receive(&a, i, 0, 64), 0);
@@ -329,7 +330,7 @@ static void moved_to_error(void **state)
     cq_expect(a.send_cq, 7, IBV_WC_SUCCESS);
 }
 
-static void overrun(void **state)
+CASE_WITH(overrun, open_pair, close_pair)
 {
     struct ibv_cq *small = nic.ibv_create_cq(context, 4, NULL, NULL, 0);
     struct ibv_qp_init_attr init = {.send_cq = small,
@@ -353,7 +354,7 @@ static void overrun(void **state)
     assert_int_equal(nic.ibv_destroy_cq(small), 0);
 }
 
-static void drained(void **state)
+CASE_WITH(drained, open_connected, close_pair)
 {
     struct ibv_sge sge = sge8();
     struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, to_b, 0);
@@ -372,23 +373,5 @@ static void drained(void **state)
 
 int main(void)
 {
-#define PAIR(f) cmocka_unit_test_setup_teardown(f, open_pair, close_pair)
-#define CONNECTED(f) cmocka_unit_test_setup_teardown(f, open_connected, close_pair)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounds),
-        CONNECTED(wrong_rkey),
-        CONNECTED(rkey_of_another_domain),
-        cmocka_unit_test(region_without_permission),
-        cmocka_unit_test(local_key),
-        CONNECTED(receive_too_small),
-        CONNECTED(receive_key),
-        CONNECTED(misaligned_atomic),
-        PAIR(receiver_not_ready),
-        cmocka_unit_test(nobody_answers),
-        PAIR(late_peer),
-        CONNECTED(moved_to_error),
-        PAIR(overrun),
-        CONNECTED(drained),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(test_cases, setup, teardown);
 }

@@ -1,5 +1,6 @@
 /* softnic is as slow as it is told to be, fails when it is told to, and refuses a string that it
  * does not understand. */
+#define OWN_MAIN
 #include "softnic_load.h"
 
 static struct ibv_context *context;
@@ -77,7 +78,7 @@ static void takes(enum ibv_wr_opcode opcode, uint32_t length, int count, double 
                  expected * 1e3);
 }
 
-static void bandwidth(void **state)
+CASE_WITH(bandwidth, connect_pair, close_pair)
 {
     nic_configure("bw=500MB/s");
     takes(IBV_WR_RDMA_WRITE, 262144, 80, 80 * 262144 / 500e6);
@@ -87,7 +88,7 @@ static void bandwidth(void **state)
 }
 
 /* Two QPs of a device share its wire. */
-static void shared_wire(void **state)
+CASE_WITH(shared_wire, connect_pair, close_pair)
 {
     struct end c = end_new(context, 1 << 20), d = end_new(context, 1 << 20);
     ends_connect(&c, &d);
@@ -108,7 +109,7 @@ static void shared_wire(void **state)
 }
 
 /* One device of several is slow, delays, or fails; the others do not. */
-static void one_device(void **state)
+CASE_WITH(one_device, connect_pair, close_pair)
 {
     nic_configure("bw=10MB/s,latency=20ms,fail-wr=REM_OP_ERR@2,only=soft1");
     double best = 1e9;
@@ -140,7 +141,7 @@ static void one_device(void **state)
 
 /* A write's completion needs the way there and the way back, and messages in flight do not wait for
  * each other. */
-static void latency(void **state)
+CASE_WITH(latency, connect_pair, close_pair)
 {
     nic_configure("latency=10ms");
     takes(IBV_WR_RDMA_WRITE, 8, 1, 0.020);
@@ -149,7 +150,7 @@ static void latency(void **state)
 }
 
 /* The data is not there before the latency is over. */
-static void arrives_after_latency(void **state)
+CASE_WITH(arrives_after_latency, connect_pair, close_pair)
 {
     nic_configure("latency=20ms");
     uint64_t one = 1, *flag = (uint64_t *)(void *)b.buffer;
@@ -177,7 +178,7 @@ static uint32_t slow_messages(const char *options, double seconds, int count)
     return slow;
 }
 
-static void delay(void **state)
+CASE_WITH(delay, connect_pair, close_pair)
 {
     uint32_t slow = 0;
     for (int i = 0; i < 10 && slow != 1u << 2;
@@ -202,7 +203,7 @@ static uint32_t always_slow(const char *options)
 }
 
 /* The same seed picks the same messages, another one others. */
-static void seeded_delay(void **state)
+CASE_WITH(seeded_delay, connect_pair, close_pair)
 {
     uint32_t first = 0, second = 1, other = always_slow("delay=20ms~0.3,seed=8");
     for (int i = 0; i < 5 && first != second; i++) {
@@ -214,7 +215,7 @@ static void seeded_delay(void **state)
     assert_in_range(__builtin_popcount(first), 2, 14);
 }
 
-static void failed_request(void **state)
+CASE_WITH(failed_request, connect_pair, close_pair)
 {
     nic_configure("fail-wr=REM_OP_ERR@3");
     struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
@@ -231,7 +232,7 @@ static void failed_request(void **state)
 }
 
 /* The device goes silent after so many messages. */
-static void drop_after(void **state)
+CASE_WITH(drop_after, connect_pair, close_pair)
 {
     nic_configure("drop-peer=soft0@5");
     struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
@@ -248,7 +249,7 @@ static void drop_after(void **state)
 
 /* The link breaks at any moment and comes back within the retries: every message arrives once, in
  * order. */
-static void broken_link(void **state)
+CASE_WITH(broken_link, connect_pair, close_pair)
 {
     enum { MESSAGES = 400 };
     struct ibv_context *there = nic_open(1);
@@ -295,7 +296,7 @@ static void broken_link(void **state)
     nic.ibv_close_device(there);
 }
 
-static void counters(void **state)
+CASE_WITH(counters, connect_pair, close_pair)
 {
     struct softnic_counters before, after, qp;
     assert_int_equal(nic.softnic_counters(context, 0, &before), 0);
@@ -314,7 +315,7 @@ static void counters(void **state)
     assert_int_equal(nic.softnic_counters(context, a.qp->qp_num ^ 0x800, &qp), -ENOENT);
 }
 
-static void refused_strings(void **state)
+CASE_WITH(refused_strings, connect_pair, close_pair)
 {
     static const char *const wrong[] = {
         "bw=50",
@@ -383,7 +384,7 @@ static int run_with(const char *options, const char *mode, char *said, size_t si
 
 /* A wrong environment is an error of the first call, with its sentence, which goes to stderr once
  * where the program does not ask for it; the right one gives the devices. */
-static void environment(void **state)
+CASE(environment)
 {
     static const char sentence[] = "SOFTNIC: latency=1: the value must be a time up to 60s with a "
                                    "unit: ns, us, ms or s; softnic "
@@ -455,23 +456,7 @@ static int run_in_environment(const char *mode)
 
 int main(int argc, char **argv)
 {
-#define PAIR(f) cmocka_unit_test_setup_teardown(f, connect_pair, close_pair)
-    const struct CMUnitTest tests[] = {
-        PAIR(bandwidth),
-        PAIR(shared_wire),
-        PAIR(latency),
-        PAIR(arrives_after_latency),
-        PAIR(delay),
-        PAIR(seeded_delay),
-        PAIR(failed_request),
-        PAIR(drop_after),
-        PAIR(broken_link),
-        PAIR(one_device),
-        PAIR(counters),
-        PAIR(refused_strings),
-        cmocka_unit_test(environment),
-    };
     if (argc == 2) /* the child of `environment` */
         return run_in_environment(argv[1]);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(test_cases, setup, teardown);
 }

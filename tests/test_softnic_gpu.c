@@ -1,6 +1,7 @@
 /* softnic moves GPU memory by copy engine alone, and keeps RC's promises there: data before flag,
  * completions only when the bytes are there, the responder's checks, and no copy after a region is
  * gone. The GPU is a fake one whose memory the CPU cannot touch. */
+#define OWN_MAIN
 #include "softnic_load.h"
 
 #include "tests/helpers/fake_gpu.h"
@@ -79,7 +80,7 @@ static void fill(uint8_t *bytes, size_t size)
     }
 }
 
-static void test_completes_when_there(void **state)
+CASE_WITH(test_completes_when_there, setup, teardown)
 {
     fill(fake_gpu.engine[0], 2 * MIB);
     fake_gpu_hold(1);
@@ -96,7 +97,7 @@ static void test_completes_when_there(void **state)
 
 /* Small and large, from host memory in frames, by direct reading and through the socket; and out of
  * the GPU. */
-static void test_mixed(void **state)
+CASE_WITH(test_mixed, setup, teardown)
 {
     static const uint32_t sizes[] = {1, 8, 4096, 5000, 700000};
     static const char *const ways[] = {"copy=auto", "copy=stream"};
@@ -127,7 +128,7 @@ static void test_mixed(void **state)
 }
 
 /* Inside one GPU the driver might copy with a kernel, so softnic goes by way of host memory. */
-static void test_one_gpu(void **state)
+CASE_WITH(test_one_gpu, setup, teardown)
 {
     struct ibv_mr *beside = nic.ibv_reg_mr(b.pd, fake_gpu.device[2], FAKE_ALLOCATION_BYTES, GPU);
     assert_non_null(beside);
@@ -193,7 +194,7 @@ static void gathered(void)
     free(wanted);
 }
 
-static void test_gathered(void **state)
+CASE_WITH(test_gathered, setup, teardown)
 {
     fake_gpu.batches = 0;
     gathered();
@@ -201,7 +202,7 @@ static void test_gathered(void **state)
 }
 
 /* A driver before 12.8. */
-static void test_gathered_one_by_one(void **state)
+CASE_WITH(test_gathered_one_by_one, setup, teardown)
 {
     __typeof__(fake_cuda.copy_batch) call = fake_cuda.copy_batch;
     fake_cuda.copy_batch = NULL;
@@ -210,7 +211,7 @@ static void test_gathered_one_by_one(void **state)
 }
 
 /* A flag in host memory behind data in GPU memory, and a receive. */
-static void test_host_after_gpu(void **state)
+CASE_WITH(test_host_after_gpu, setup, teardown)
 {
     fill(fake_gpu.engine[0], MIB);
     fake_gpu.slow_ns = 2000000;
@@ -240,7 +241,7 @@ static void test_host_after_gpu(void **state)
 }
 
 /* The refused request takes nothing along: what was before it is there and complete. */
-static void test_bounds(void **state)
+CASE_WITH(test_bounds, setup, teardown)
 {
     fill(fake_gpu.engine[0], MIB);
     fake_gpu.slow_ns = 2000000;
@@ -252,7 +253,7 @@ static void test_bounds(void **state)
     async_expect(&b, IBV_EVENT_QP_ACCESS_ERR);
 }
 
-static void test_registration(void **state)
+CASE_WITH(test_registration, setup, teardown)
 {
     assert_null(nic.ibv_reg_mr(a.pd, fake_gpu.device[0], 4096, GPU | IBV_ACCESS_REMOTE_READ));
     assert_int_equal(errno, EOPNOTSUPP);
@@ -280,7 +281,7 @@ static void test_registration(void **state)
     cq_expect(a.send_cq, 2, IBV_WC_LOC_PROT_ERR);
 }
 
-static void test_copy_fails(void **state)
+CASE_WITH(test_copy_fails, setup, teardown)
 {
     fake_gpu.fail_copies = 1;
     post_write(1, 0, 0, 4096);
@@ -290,7 +291,7 @@ static void test_copy_fails(void **state)
 
 /* A message longer than what can be staged, whose copies never end, fails: what is staged is not
  * overwritten for the rest of it. */
-static void test_engine_hangs(void **state)
+CASE_WITH(test_engine_hangs, setup, teardown)
 {
     enum { BYTES = 12 * MIB };
     uint8_t *host = malloc(BYTES);
@@ -309,7 +310,7 @@ static void test_engine_hangs(void **state)
     free(host);
 }
 
-static void test_deregistering_waits(void **state)
+CASE_WITH(test_deregistering_waits, setup, teardown)
 {
     fake_gpu.slow_ns = 20000000;
     post_write(1, 0, 0, MIB);
@@ -324,7 +325,7 @@ static void test_deregistering_waits(void **state)
 }
 
 /* Without options a device with GPU memory does 50 GB/s, however fast the copy engine is. */
-static void test_default_speed(void **state)
+CASE_WITH(test_default_speed, setup, teardown)
 {
     double begun = nic_seconds();
     for (int i = 0; i < 100; i++)
@@ -383,7 +384,7 @@ static void child(int fd)
     _exit(0);
 }
 
-static void test_two_processes(void **state)
+CASE(test_two_processes)
 {
     int fds[2], status;
     char done;
@@ -438,21 +439,5 @@ static void test_two_processes(void **state)
 int main(void)
 {
     nic_load();
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_completes_when_there),
-        TEST(test_mixed),
-        TEST(test_one_gpu),
-        TEST(test_gathered),
-        TEST(test_gathered_one_by_one),
-        TEST(test_host_after_gpu),
-        TEST(test_bounds),
-        TEST(test_registration),
-        TEST(test_copy_fails),
-        TEST(test_engine_hangs),
-        TEST(test_deregistering_waits),
-        TEST(test_default_speed),
-        cmocka_unit_test(test_two_processes),
-    };
-    return cmocka_run_group_tests(tests, fake_gpu_begin, fake_gpu_end);
+    return cmocka_run_group_tests(test_cases, fake_gpu_begin, fake_gpu_end);
 }

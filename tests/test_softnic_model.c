@@ -214,21 +214,21 @@ static void run(const char *options, unsigned seed)
     free(model.far);
 }
 
-static void direct(void **state)
+CASE(direct)
 {
     for (unsigned seed = 1; seed <= 3; seed++)
         run("copy=auto", seed);
     run("copy=auto", (unsigned)time(NULL));
 }
 
-static void stream(void **state)
+CASE(stream)
 {
     for (unsigned seed = 1; seed <= 3; seed++)
         run("copy=stream", seed);
     run("copy=stream", (unsigned)time(NULL));
 }
 
-static void slow_and_jittery(void **state)
+CASE(slow_and_jittery)
 {
     run("latency=20us,bw=2GB/s,delay=300us~0.1,seed=4", 5);
     run("latency=20us,bw=2GB/s,delay=300us~0.1,copy=stream,seed=5", (unsigned)time(NULL));
@@ -240,9 +240,4 @@ static int setup(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(direct), cmocka_unit_test(stream),
-                                       cmocka_unit_test(slow_and_jittery)};
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+FIXTURE(setup, NULL)

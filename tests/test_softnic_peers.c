@@ -145,17 +145,17 @@ static void data_before_flag(const char *options)
     peer_end(&p, 0);
 }
 
-static void data_before_flag_direct(void **state)
+CASE(data_before_flag_direct)
 {
     data_before_flag("copy=direct");
 }
 
-static void data_before_flag_stream(void **state)
+CASE(data_before_flag_stream)
 {
     data_before_flag("copy=stream");
 }
 
-static void peer_dies(void **state)
+CASE(peer_dies)
 {
     struct peer p = peer_start("copy=auto", wait_until_over);
     struct end *e = &p.mine;
@@ -199,7 +199,7 @@ static void leave_a_child(struct end *e, struct address to, int fd)
     wait_until_over(e, to, fd);
 }
 
-static void peer_dies_and_its_child_lives(void **state)
+CASE(peer_dies_and_its_child_lives)
 {
     struct peer p = peer_start("copy=auto", leave_a_child);
     struct end *e = &p.mine;
@@ -220,7 +220,7 @@ static void peer_dies_and_its_child_lives(void **state)
 }
 
 /* Killed in the middle of a stream of writes, wherever that is. */
-static void peer_dies_under_load(void **state)
+CASE(peer_dies_under_load)
 {
     for (int attempt = 0; attempt < 5; attempt++) {
         struct peer p = peer_start(attempt % 2 ? "copy=stream" : "copy=auto", wait_until_over);
@@ -255,7 +255,7 @@ static void peer_dies_under_load(void **state)
 
 /* Silent for ever: an error within the bound. Silent for less than the retries: nothing lost,
  * nothing twice. */
-static void dropped_peer(void **state)
+CASE(dropped_peer)
 {
     struct peer p = peer_start("copy=auto", wait_until_over);
     struct end *e = &p.mine;
@@ -329,7 +329,7 @@ static double bandwidth(const char *options, double enough)
     return best;
 }
 
-static void bandwidth_of_256k_writes(void **state)
+CASE(bandwidth_of_256k_writes)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     print_message("skipped: a sanitizer's speed says nothing\n");
@@ -346,18 +346,4 @@ static void bandwidth_of_256k_writes(void **state)
         skip();
     }
     assert_true(direct >= 2.0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_before_flag_direct),
-        cmocka_unit_test(data_before_flag_stream),
-        cmocka_unit_test(peer_dies),
-        cmocka_unit_test(peer_dies_and_its_child_lives),
-        cmocka_unit_test(peer_dies_under_load),
-        cmocka_unit_test(dropped_peer),
-        cmocka_unit_test(bandwidth_of_256k_writes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

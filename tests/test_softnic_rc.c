@@ -1,5 +1,6 @@
 /* A softnic RC connection moves every kind of message, in order, to exactly the bytes that were
  * named. */
+#define OWN_MAIN
 #include "softnic_load.h"
 
 #include <fcntl.h>

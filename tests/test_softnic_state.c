@@ -73,7 +73,7 @@ static int mask_to(enum ibv_qp_state to, enum ibv_qp_state from)
     return IBV_QP_STATE;
 }
 
-static void every_pair_of_states(void **state)
+CASE(every_pair_of_states)
 {
     static const enum ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR,
                                                IBV_QPS_RTS,   IBV_QPS_SQD,  IBV_QPS_ERR};
@@ -94,7 +94,7 @@ static void every_pair_of_states(void **state)
     end_close(&e);
 }
 
-static void required_attributes(void **state)
+CASE(required_attributes)
 {
     struct end e = end_new(context, 4096);
     const struct {
@@ -119,7 +119,7 @@ static void required_attributes(void **state)
     end_close(&e);
 }
 
-static void wrong_values(void **state)
+CASE(wrong_values)
 {
     struct end e = end_new(context, 4096);
     struct ibv_qp_attr attr = valid(IBV_QPS_INIT);
@@ -149,7 +149,7 @@ static void wrong_values(void **state)
     end_close(&e);
 }
 
-static void posting_by_state(void **state)
+CASE(posting_by_state)
 {
     struct end e = end_new(context, 4096);
     struct ibv_sge sge = {(uintptr_t)e.buffer, 8, e.mr->lkey};
@@ -170,7 +170,7 @@ static void posting_by_state(void **state)
     end_close(&e);
 }
 
-static void creation_limits(void **state)
+CASE(creation_limits)
 {
     struct ibv_pd *pd = nic.ibv_alloc_pd(context);
     struct ibv_cq *cq = nic.ibv_create_cq(context, 16, NULL, NULL, 0);
@@ -205,7 +205,7 @@ static void creation_limits(void **state)
     assert_int_equal(nic.ibv_dealloc_pd(pd), 0);
 }
 
-static void registration(void **state)
+CASE(registration)
 {
     struct ibv_pd *pd = nic.ibv_alloc_pd(context);
     void *hole = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -226,7 +226,7 @@ static void registration(void **state)
     assert_int_equal(nic.ibv_dealloc_pd(pd), 0);
 }
 
-static void what_is_not_there(void **state)
+CASE(what_is_not_there)
 {
     struct ibv_pd *pd = nic.ibv_alloc_pd(context);
     struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1}};
@@ -246,13 +246,4 @@ static void what_is_not_there(void **state)
     assert_int_equal(nic.ibv_dealloc_pd(pd), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_states), cmocka_unit_test(required_attributes),
-        cmocka_unit_test(wrong_values),         cmocka_unit_test(posting_by_state),
-        cmocka_unit_test(creation_limits),      cmocka_unit_test(registration),
-        cmocka_unit_test(what_is_not_there),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+FIXTURE(setup, teardown)

@@ -147,13 +147,13 @@ static void pair_ends_well(const char *options, const char *program, const char 
                  (unsigned)client, (unsigned)server, text[1], text[0]);
 }
 
-static void list_devices(void **state)
+CASE(list_devices)
 {
     need("ibv_devices");
     ends_well("devices=3", "ibv_devices", (const char *const[]){"soft0", "soft1", "soft2", NULL});
 }
 
-static void device_information(void **state)
+CASE(device_information)
 {
     need("ibv_devinfo");
     ends_well(
@@ -163,7 +163,7 @@ static void device_information(void **state)
               (const char *const[]){"Ethernet", "RoCE v2", NULL});
 }
 
-static void pingpong(void **state)
+CASE(pingpong)
 {
     /* -c validates the data */
     pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 500 -c", "500 iters");
@@ -176,7 +176,7 @@ static void pingpong(void **state)
     pair_ends_well("devices=2,copy=stream", "ibv_rc_pingpong", "-n 200 -s 65536 -c", "200 iters");
 }
 
-static void write_bandwidth(void **state)
+CASE(write_bandwidth)
 {
     pair_ends_well("devices=2", "ib_write_bw", "-d soft0 -s 262144 -n 500", "262144     500");
     pair_ends_well("devices=2", "ib_write_bw", "-d soft1 -a -n 50", "8388608    50");
@@ -185,28 +185,28 @@ static void write_bandwidth(void **state)
     pair_ends_well("devices=2,copy=stream", "ib_write_bw", "-d soft0 -n 200", "65536      200");
 }
 
-static void write_latency(void **state)
+CASE(write_latency)
 {
     pair_ends_well("devices=2", "ib_write_lat", "-d soft0 -n 200", "200");
     pair_ends_well("devices=2", "ib_write_lat", "-d soft0 -n 200 -s 65536", "65536");
     pair_ends_well("devices=2", "ib_write_lat", "-d soft0 -n 200 -I 64", "200");
 }
 
-static void read_bandwidth(void **state)
+CASE(read_bandwidth)
 {
     pair_ends_well("devices=2", "ib_read_bw", "-d soft0 -n 300", "65536      300");
     pair_ends_well("devices=2,copy=stream", "ib_read_bw", "-d soft0 -n 100 -s 2097152",
                    "2097152    100");
 }
 
-static void send_bandwidth(void **state)
+CASE(send_bandwidth)
 {
     pair_ends_well("devices=2", "ib_send_bw", "-d soft0 -n 300", "65536      300");
     pair_ends_well("devices=2", "ib_send_bw", "-d soft0 -n 300 -e",
                    "65536      300"); /* sleeping on events */
 }
 
-static void others_of_perftest(void **state)
+CASE(others_of_perftest)
 {
     pair_ends_well("devices=2", "ib_send_lat", "-d soft0 -n 200", "200");
     pair_ends_well("devices=2", "ib_read_lat", "-d soft0 -n 200", "200");
@@ -216,7 +216,7 @@ static void others_of_perftest(void **state)
 
 /* Debian's perftest speaks SRD where it was built with libefa; it finds our efadv calls before that
  * library's. */
-static void srd_of_perftest(void **state)
+CASE(srd_of_perftest)
 {
     need("ib_send_bw");
     if (system("ldd $(command -v ib_send_bw) | grep -q libefa") ||
@@ -232,14 +232,4 @@ static void srd_of_perftest(void **state)
                    "2097152    100");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(list_devices),    cmocka_unit_test(device_information),
-        cmocka_unit_test(pingpong),        cmocka_unit_test(write_bandwidth),
-        cmocka_unit_test(write_latency),   cmocka_unit_test(read_bandwidth),
-        cmocka_unit_test(send_bandwidth),  cmocka_unit_test(others_of_perftest),
-        cmocka_unit_test(srd_of_perftest),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+FIXTURE(setup, NULL)

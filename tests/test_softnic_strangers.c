@@ -69,7 +69,7 @@ static int hello_as(const struct end *e, uid_t uid)
     return WEXITSTATUS(status);
 }
 
-static void another_user_is_not_heard(void **state)
+CASE(another_user_is_not_heard)
 {
     nic_load();
     nic_configure("copy=auto");
@@ -84,7 +84,7 @@ static void another_user_is_not_heard(void **state)
     nic.ibv_close_device(context);
 }
 
-static void frames_that_break_a_bound_end_the_connection(void **state)
+CASE(frames_that_break_a_bound_end_the_connection)
 {
     const struct softnic_frame write = {.magic = SOFTNIC_FRAME_MAGIC,
                                         .kind = SOFTNIC_WRITE,
@@ -153,7 +153,7 @@ static uint64_t cpu_ns(void)
 /* A child that has just been forked holds its parent's sockets until it runs for the first time,
  * as one does for good that was made past the C library. A connection that ends meanwhile is
  * over all the same: nothing is heard of it again. */
-static void a_forked_copy_of_a_connection_is_no_connection(void **state)
+CASE(a_forked_copy_of_a_connection_is_no_connection)
 {
     nic_load();
     nic_configure("copy=auto");
@@ -186,14 +186,4 @@ static void a_forked_copy_of_a_connection_is_no_connection(void **state)
     close(fd);
     end_close(&e);
     nic.ibv_close_device(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_user_is_not_heard),
-        cmocka_unit_test(frames_that_break_a_bound_end_the_connection),
-        cmocka_unit_test(a_forked_copy_of_a_connection_is_no_connection),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

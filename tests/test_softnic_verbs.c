@@ -457,7 +457,7 @@ static const struct row *row_of(const struct row *rows, int count, const char *n
     return NULL;
 }
 
-static void does_what_the_table_says(void **state)
+CASE(does_what_the_table_says)
 {
     static struct row rows[VERBS_MAX];
     int count = read_table(rows), wrong = 0;
@@ -492,7 +492,7 @@ static void does_what_the_table_says(void **state)
     assert_int_equal(wrong, 0);
 }
 
-static void table_is_complete(void **state)
+CASE(table_is_complete)
 {
     static struct row rows[VERBS_MAX];
     int count = read_table(rows), exported = 0, missing = 0;
@@ -535,7 +535,7 @@ static int is_no_verb(const char *name)
 
 /* Of all that a program can call, inline functions among it; a header newer than Debian 12's knows
  * more. */
-static void table_has_the_header(void **state)
+CASE(table_has_the_header)
 {
     static struct row rows[VERBS_MAX];
     int count = read_table(rows), declared = 0, missing = 0;
@@ -573,10 +573,4 @@ static int setup(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(does_what_the_table_says),
-                                       cmocka_unit_test(table_is_complete),
-                                       cmocka_unit_test(table_has_the_header)};
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+FIXTURE(setup, NULL)

@@ -34,7 +34,7 @@ static int closes(int fd, int ms)
     return poll(&p, 1, ms) == 1 && read(fd, &c, 1) == 0;
 }
 
-static void test_parent_killed(void **state)
+CASE(test_parent_killed)
 {
     int life[2];
     char c;
@@ -61,10 +61,4 @@ static void test_parent_killed(void **state)
     waitpid(parent, NULL, 0);
     assert_true(closes(life[0], 2000));
     close(life[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parent_killed)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

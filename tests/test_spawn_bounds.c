@@ -1,6 +1,7 @@
 /* A parent ends what does not end by itself, in the time that experiments/common/spawn.h says, and
  * leaves alone what is slow but gets on. The ranks are this program again. */
 /* WAITS */
+#define OWN_MAIN
 #include "experiments/common/spawn.h"
 
 #include <signal.h>
@@ -97,7 +98,7 @@ static void expect_last(enum spawn_overdue overdue, double least, double most)
                  most);
 }
 
-static void test_nobody_gets_on(void **state)
+CASE(test_nobody_gets_on)
 {
     run("silent");
     assert_true(how.idle_ns >= 2900000000ull && (double)how.idle_ns <= (4 + BUSY) * 1e9);
@@ -105,7 +106,7 @@ static void test_nobody_gets_on(void **state)
         assert_int_equal(ends[i].overdue, SPAWN_OVERDUE);
 }
 
-static void test_all_stopped(void **state)
+CASE(test_all_stopped)
 {
     run("stopped");
     assert_true(how.idle_ns >= 2900000000ull && (double)how.idle_ns <= (4 + BUSY) * 1e9);
@@ -113,7 +114,7 @@ static void test_all_stopped(void **state)
         assert_int_equal(ends[i].overdue, SPAWN_STOPPED);
 }
 
-static void test_slow_is_not_ended(void **state)
+CASE(test_slow_is_not_ended)
 {
     assert_true(run("slow") >= 9);
     for (uint32_t i = 0; i < WORLD; i++)
@@ -121,7 +122,7 @@ static void test_slow_is_not_ended(void **state)
     assert_int_equal(how.idle_ns, 0);
 }
 
-static void test_allowed_silence(void **state)
+CASE(test_allowed_silence)
 {
     run("allowed");
     for (uint32_t i = 0; i < WORLD; i++)
@@ -130,7 +131,7 @@ static void test_allowed_silence(void **state)
 
 /* After the first that ended well, with whatever status, the others have the timeout and 2 s, even
  * where they get on. */
-static void test_one_stays(void **state)
+CASE(test_one_stays)
 {
     run("one stays, busy");
     assert_int_equal(ends[0].signal, 0);
@@ -141,7 +142,7 @@ static void test_one_stays(void **state)
     assert_int_equal(ends[WORLD - 1].signal, SIGKILL);
 }
 
-static void test_failed(void **state)
+CASE(test_failed)
 {
     run("failed, stopped");
     expect_last(SPAWN_STOPPED, 1.5, 2.5);
@@ -151,7 +152,7 @@ static void test_failed(void **state)
 }
 
 /* Who knows of the failure has time to say so, and what it says counts. */
-static void test_failed_and_hangs(void **state)
+CASE(test_failed_and_hangs)
 {
     run("failed, says so");
     const struct spawn_end *e = &ends[WORLD - 1];
@@ -160,7 +161,7 @@ static void test_failed_and_hangs(void **state)
     assert_string_equal(e->sentence, "it failed");
 }
 
-static void test_interrupt(void **state)
+CASE(test_interrupt)
 {
     pid_t pid = fork();
     if (!pid) {
@@ -189,11 +190,5 @@ int main(int argc, char **argv)
     struct spawn_identity me;
     if (spawn_identity(&me))
         be_rank(&me, argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_gets_on),    cmocka_unit_test(test_all_stopped),
-        cmocka_unit_test(test_slow_is_not_ended), cmocka_unit_test(test_allowed_silence),
-        cmocka_unit_test(test_one_stays),         cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_failed_and_hangs),  cmocka_unit_test(test_interrupt),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

@@ -77,14 +77,14 @@ static void expect_error(const char *model, const char *defines, const char *err
     }
 }
 
-static void test_ring(void **state)
+CASE(test_ring)
 {
     if (!can_run())
         skip();
     expect_verified("ring", "");
 }
 
-static void test_ring_mutants(void **state)
+CASE(test_ring_mutants)
 {
     const char *const mutants[] = {
         "LO_BEFORE_HI",   "HI_READ_FIRST", "PARITY_STUCK",          "SEEN_IGNORED",
@@ -100,7 +100,7 @@ static void test_ring_mutants(void **state)
     }
 }
 
-static void test_flags(void **state)
+CASE(test_flags)
 {
     if (!can_run())
         skip();
@@ -112,7 +112,7 @@ static void test_flags(void **state)
     expect_verified("flags", "-DTURNS -DEPOCHS=3");
 }
 
-static void test_flags_mutants(void **state)
+CASE(test_flags_mutants)
 {
     if (!can_run())
         skip();
@@ -128,14 +128,14 @@ static void test_flags_mutants(void **state)
     expect_error("flags", "-DIN_HEAP -DNO_DRAIN", ASSERTION);
 }
 
-static void test_flags_srd(void **state)
+CASE(test_flags_srd)
 {
     if (!can_run())
         skip();
     expect_verified("flags", "-DSRD");
 }
 
-static void test_flags_srd_mutants(void **state)
+CASE(test_flags_srd_mutants)
 {
     if (!can_run())
         skip();
@@ -143,7 +143,7 @@ static void test_flags_srd_mutants(void **state)
     expect_error("flags", "-DSRD -DNO_DRAIN", ASSERTION);
 }
 
-static void test_moe(void **state)
+CASE(test_moe)
 {
     if (!can_run())
         skip();
@@ -152,7 +152,7 @@ static void test_moe(void **state)
     expect_verified("moe", "-DHALVES");
 }
 
-static void test_moe_mutants(void **state)
+CASE(test_moe_mutants)
 {
     if (!can_run())
         skip();
@@ -171,14 +171,14 @@ static void test_moe_mutants(void **state)
     expect_error("moe", "-DRETURNS -DSUM_NOT_SENT", DEADLOCK);
 }
 
-static void test_srd(void **state)
+CASE(test_srd)
 {
     if (!can_run())
         skip();
     expect_verified("srd", "");
 }
 
-static void test_srd_mutants(void **state)
+CASE(test_srd_mutants)
 {
     if (!can_run())
         skip();
@@ -191,16 +191,4 @@ static void test_srd_mutants(void **state)
     expect_error("srd", "-DGROWTH_IGNORED", DEADLOCK);
     expect_error("srd", "-DNEVER_TOLD", DEADLOCK);
     expect_error("srd", "-DCREDIT_TOO_LATE", DEADLOCK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring),      cmocka_unit_test(test_ring_mutants),
-        cmocka_unit_test(test_flags),     cmocka_unit_test(test_flags_mutants),
-        cmocka_unit_test(test_flags_srd), cmocka_unit_test(test_flags_srd_mutants),
-        cmocka_unit_test(test_moe),       cmocka_unit_test(test_moe_mutants),
-        cmocka_unit_test(test_srd),       cmocka_unit_test(test_srd_mutants),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* The staged fabric keeps a fabric's promises over a NIC that sees host memory only: data before
  * flag, completions in order, bounded memory, foreign bytes checked, and failures told. */
+#define OWN_MAIN
 #include "backends/stage.h"
 #include "tests/helpers/fake_copier.h"
 #include "tests/helpers/test.h"
@@ -212,7 +213,7 @@ static uint64_t put_bytes(uint32_t i)
 }
 
 /* Both ranks put at once; however late the wire and the copies are, no flag is before its data. */
-static void test_order(void **state)
+CASE_WITH(test_order, setup, teardown)
 {
     uint64_t sent[2] = {0}, done[2] = {0}, seen[2] = {0};
     struct fabric_completion c;
@@ -259,7 +260,7 @@ static void test_order(void **state)
 
 /* A receiver that does not poll costs no memory: the sender is told to wait, and goes on
  * afterwards. */
-static void test_bounded(void **state)
+CASE_WITH(test_bounded, setup, teardown)
 {
     struct fabric_completion c;
     uint64_t taken = 0, done = 0;
@@ -282,7 +283,7 @@ static void test_bounded(void **state)
     assert_int_equal(flag(1, 1), taken);
 }
 
-static void test_refusals(void **state)
+CASE_WITH(test_refusals, setup, teardown)
 {
     struct fabric_put p = one(1, 1, 24, 0);
     p.peer = 0;
@@ -299,7 +300,7 @@ static void test_refusals(void **state)
 }
 
 /* The header that a peer writes in front of its bytes is foreign. */
-static void test_foreign_bytes(void **state)
+CASE_WITH(test_foreign_bytes, setup, teardown)
 {
     struct fabric_completion c;
     char before[FLAGS];
@@ -323,7 +324,7 @@ static void test_foreign_bytes(void **state)
     assert_int_equal(ranks[1]->ops->put(ranks[1], &p), -EPIPE);
 }
 
-static void test_failures(void **state)
+CASE_WITH(test_failures, setup, teardown)
 {
     struct fabric_completion c;
     struct fabric_put p = one(1, 1, 1 << 20, 7);
@@ -350,7 +351,7 @@ static void test_failures(void **state)
 }
 
 /* A receiver that cannot give slots back starves its sender: it says so itself. */
-static void test_credit_fails(void **state)
+CASE_WITH(test_credit_fails, setup, teardown)
 {
     struct fabric_completion c;
     struct fabric_put p = one(1, 1, 4096, 0);
@@ -369,7 +370,7 @@ static void test_credit_fails(void **state)
 }
 
 /* A completion of the inner fabric that belongs to no put reaches the proxy, once. */
-static void test_alarm(void **state)
+CASE_WITH(test_alarm, setup, teardown)
 {
     struct fabric_completion c;
     wires[0].news = (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = 1, .status = 9};
@@ -378,7 +379,7 @@ static void test_alarm(void **state)
     assert_int_equal(polled(0, &c), 0);
 }
 
-static void test_strangers(void **state)
+CASE_WITH(test_strangers, setup, teardown)
 {
     uint32_t peer = 1;
     ranks[1]->ops->close(ranks[1]);
@@ -393,9 +394,5 @@ static void test_strangers(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_order),    TEST(test_bounded),      TEST(test_refusals), TEST(test_foreign_bytes),
-        TEST(test_failures), TEST(test_credit_fails), TEST(test_alarm),    TEST(test_strangers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(test_cases, NULL, NULL);
 }

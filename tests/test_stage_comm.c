@@ -126,13 +126,13 @@ static void right(const struct way *way)
     }
 }
 
-static void test_verbs(void **state)
+CASE(test_verbs)
 {
     for (int i = 0; i < 2; i++)
         right(&ways[i]);
 }
 
-static void test_efa(void **state)
+CASE(test_efa)
 {
 #ifdef MK_HAVE_EFA
     setenv("SOFTNIC", "reorder=300us", 1);
@@ -146,7 +146,7 @@ static void test_efa(void **state)
 
 /* A GPU's heap has by default no more flags than an immediate names, so that the efa fabric opens
  * over it. */
-static void test_default_flags(void **state)
+CASE(test_default_flags)
 {
     const struct mk_config config = {
         .exec = MK_EXEC_CUDA, .nodes = 1, .gpus = 1, .listen_fd = -1, .heap_bytes = 1 << 20};
@@ -155,11 +155,4 @@ static void test_default_flags(void **state)
     assert_int_equal(comm->heap.memory, MK_MEMORY_CUDA);
     assert_in_range(comm->heap.flag_bytes / 8, 1 << 16, EFA_MAX_FLAGS);
     mk_comm_close(comm);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_verbs), cmocka_unit_test(test_efa),
-                                       cmocka_unit_test(test_default_flags)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #include "core/base/sorted.h"
 #include "experiments/results/statistics.h"
 
 enum { JOBS = 5, LAUNCHES = 40 };
 
-static uint64_t state;
+static uint64_t drawn;
 
 static double unit(void)
 {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return ((double)(state >> 11) + 0.5) * 0x1p-53;
+    drawn = drawn * 6364136223846793005ull + 1442695040888963407ull;
+    return ((double)(drawn >> 11) + 0.5) * 0x1p-53;
 }
 
 static double normal(void)
@@ -41,7 +41,7 @@ static void measure(struct stat_job jobs[JOBS], double ms[JOBS][LAUNCHES], doubl
     }
 }
 
-static void quantiles_are_those_of_the_definition(void **unused)
+CASE(quantiles_are_those_of_the_definition)
 {
     const double four[] = {1, 2, 3, 10};
     assert_true(stat_quantile(four, 4, 0.5) == 2.5);
@@ -51,7 +51,7 @@ static void quantiles_are_those_of_the_definition(void **unused)
     assert_true(stat_quantile(four, 1, 0.99) == 1);
 }
 
-static void medians_are_of_jobs_not_of_launches(void **unused)
+CASE(medians_are_of_jobs_not_of_launches)
 {
     /* one job of many launches does not outvote two of few */
     static double many[100], one[] = {1}, two[] = {2};
@@ -68,10 +68,10 @@ static void medians_are_of_jobs_not_of_launches(void **unused)
 /* Of 200 pairs that are alike few may be called different: an interval of 95 % errs in 5 of 100,
  * the medians of five jobs somewhat oftener or less often. Of those that are 5 % apart most are
  * seen, and with the right sign. */
-static void differences_are_seen_and_not_made_up(void **unused)
+CASE(differences_are_seen_and_not_made_up)
 {
     int made_up = 0, seen = 0, wrong_way = 0, held = 0;
-    state = 7;
+    drawn = 7;
     for (int k = 0; k < 200; k++) {
         struct stat_job a[JOBS], b[JOBS], c[JOBS];
         double of_a[JOBS][LAUNCHES], of_b[JOBS][LAUNCHES], of_c[JOBS][LAUNCHES];
@@ -95,11 +95,11 @@ static void differences_are_seen_and_not_made_up(void **unused)
 }
 
 /* Drawing jobs is what makes intervals honest: launches alone would call every job another. */
-static void jobs_that_differ_widen_the_interval(void **unused)
+CASE(jobs_that_differ_widen_the_interval)
 {
     static double ms[2][LAUNCHES];
     struct stat_interval together, alone;
-    state = 3;
+    drawn = 3;
     for (int j = 0; j < 2; j++) {
         for (int i = 0; i < LAUNCHES; i++)
             ms[j][i] = (j ? 1.2 : 1.0) * (1 + 0.001 * normal());
@@ -114,11 +114,11 @@ static void jobs_that_differ_widen_the_interval(void **unused)
 
 /* Above 400 launches the median of a draw is taken by its rank: that must not change what is
  * said. */
-static void many_launches_have_the_same_interval(void **unused)
+CASE(many_launches_have_the_same_interval)
 {
     static double few[400], many[401];
     struct stat_interval a, b;
-    state = 5;
+    drawn = 5;
     for (int i = 0; i < 401; i++)
         many[i] = 1 + unit();
     memcpy(few, many, sizeof few);
@@ -133,10 +133,10 @@ static void many_launches_have_the_same_interval(void **unused)
 
 /* Who asks of many pairs at once gives each less room for error: of 20 tables of 20 pairs that are
  * alike hardly any may have a false alarm. */
-static void many_pairs_at_once_are_no_false_alarm(void **unused)
+CASE(many_pairs_at_once_are_no_false_alarm)
 {
     int alarms = 0, plain = 0;
-    state = 13;
+    drawn = 13;
     for (int t = 0; t < 20; t++) {
         int any = 0, any_plain = 0;
         for (int k = 0; k < 20; k++) {
@@ -157,19 +157,19 @@ static void many_pairs_at_once_are_no_false_alarm(void **unused)
     assert_true(alarms <= 3 && plain > alarms);
 }
 
-static void the_same_seed_says_the_same(void **unused)
+CASE(the_same_seed_says_the_same)
 {
     struct stat_job jobs[JOBS];
     double ms[JOBS][LAUNCHES];
     struct stat_interval one, again;
-    state = 11;
+    drawn = 11;
     measure(jobs, ms, 1);
     stat_interval(&one, jobs, JOBS, 42);
     stat_interval(&again, jobs, JOBS, 42);
     assert_memory_equal(&one, &again, sizeof one);
 }
 
-static void sentences_say_how_much_and_how_sure(void **unused)
+CASE(sentences_say_how_much_and_how_sure)
 {
     char text[STAT_TEXT];
     struct stat_difference d = {{0.96, 0.95, 0.97}, STAT_FASTER};
@@ -193,25 +193,9 @@ static void sentences_say_how_much_and_how_sure(void **unused)
     assert_string_equal(stat_say(&d, text), "not measured");
 }
 
-static void outliers_are_far_above_the_quartiles(void **unused)
+CASE(outliers_are_far_above_the_quartiles)
 {
     const double ms[] = {1, 1.1, 1.2, 1.3, 1.4, 5};
     double bound = stat_outlier_bound(ms, 6);
     assert_true(bound > 1.4 && bound < 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantiles_are_those_of_the_definition),
-        cmocka_unit_test(medians_are_of_jobs_not_of_launches),
-        cmocka_unit_test(differences_are_seen_and_not_made_up),
-        cmocka_unit_test(jobs_that_differ_widen_the_interval),
-        cmocka_unit_test(many_launches_have_the_same_interval),
-        cmocka_unit_test(many_pairs_at_once_are_no_false_alarm),
-        cmocka_unit_test(the_same_seed_says_the_same),
-        cmocka_unit_test(sentences_say_how_much_and_how_sure),
-        cmocka_unit_test(outliers_are_far_above_the_quartiles),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

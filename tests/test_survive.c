@@ -76,7 +76,7 @@ static void expect_within(double start, double seconds)
         fail_msg("it took %.1f s, not %.1f: \"%s\"", took, seconds, r.err_text);
 }
 
-static void test_rank_killed(void **state)
+CASE(test_rank_killed)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
@@ -94,7 +94,7 @@ static void test_rank_killed(void **state)
     expect_none_left(ranks, 4);
 }
 
-static void test_rank_0_killed(void **state)
+CASE(test_rank_0_killed)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
@@ -109,7 +109,7 @@ static void test_rank_0_killed(void **state)
 }
 
 /* A rank that hangs is not lost: its peers wait for its chunk, and name it. */
-static void test_rank_stopped(void **state)
+CASE(test_rank_stopped)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
@@ -133,7 +133,7 @@ static void test_rank_stopped(void **state)
 }
 
 /* No rank is left to notice. */
-static void test_all_ranks_stopped(void **state)
+CASE(test_all_ranks_stopped)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
@@ -150,7 +150,7 @@ static void test_all_ranks_stopped(void **state)
 }
 
 /* All is computed and told; the last rank only has to leave. */
-static void test_rank_stopped_after_the_table(void **state)
+CASE(test_rank_stopped_after_the_table)
 {
     command_start(&r,
                   "run ag_gemm --exec host --gpus 2 --shape 512,64,64 --warmup 1 --iters 2 --check "
@@ -167,7 +167,7 @@ static void test_rank_stopped_after_the_table(void **state)
 }
 
 /* OpenBLAS asks for its memory again and again, inside a tile, on every rank. */
-static void test_no_memory_in_a_tile(void **state)
+CASE(test_no_memory_in_a_tile)
 {
     char path[4096], script[8192];
     if (SLOWDOWN > 1) {
@@ -189,7 +189,7 @@ static void test_no_memory_in_a_tile(void **state)
 
 /* A wait for a value that several ranks make names no rank. The rank that hangs is named all the
  * same. */
-static void test_rank_stopped_in_moe(void **state)
+CASE(test_rank_stopped_in_moe)
 {
     pid_t ranks[4];
     start_and_wait("run moe_ffn --exec host --gpus 4 --iters 1000000 --timeout 3", ranks, 4);
@@ -205,7 +205,7 @@ static void test_rank_stopped_in_moe(void **state)
     expect_none_left(ranks, 4);
 }
 
-static void test_interrupt(void **state)
+CASE(test_interrupt)
 {
     const int signals[] = {SIGINT, SIGTERM};
     for (int i = 0; i < 2; i++) {
@@ -224,7 +224,7 @@ static void test_interrupt(void **state)
 
 /* Ctrl-C goes to the whole group of the terminal. A shell goes on with its loop unless it sees what
  * ended the command. */
-static void test_interrupt_ends_a_loop(void **state)
+CASE(test_interrupt_ends_a_loop)
 {
     static const char *const commands[] = {"run ag_gemm", "bench ag_gemm", "tune ag_gemm --verify"};
     if (access("/bin/bash", X_OK)) {
@@ -256,7 +256,7 @@ static void test_interrupt_ends_a_loop(void **state)
     }
 }
 
-static void test_parent_killed(void **state)
+CASE(test_parent_killed)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
@@ -273,7 +273,7 @@ static void test_parent_killed(void **state)
         }
 }
 
-static void test_failed_work_request(void **state)
+CASE(test_failed_work_request)
 {
     command_start(&r, RUN, "SOFTNIC=fail-wr=REM_ACCESS_ERR@20", NULL);
     command_finish(&r, 60);
@@ -303,7 +303,7 @@ static void run_in_mounts(const char *script)
 
 #define SHORT "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 512,64,64 --check"
 
-static void test_full_disk(void **state)
+CASE(test_full_disk)
 {
     run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o size=16k tmpfs $d && $MKERNEL " SHORT
                   " --trace $d/t.db; s=$?; "
@@ -328,7 +328,7 @@ static void test_full_disk(void **state)
     assert_null(strstr(r.out_text, "LEFTOVERS"));
 }
 
-static void test_full_disk_under_the_table(void **state)
+CASE(test_full_disk_under_the_table)
 {
     char path[4096], script[8192];
     command_path(path, sizeof path);
@@ -342,7 +342,7 @@ static void test_full_disk_under_the_table(void **state)
 
 /* A folder that cannot be written is no place to start a run in whose results go there; any other
  * run does not mind. */
-static void test_read_only_folder(void **state)
+CASE(test_read_only_folder)
 {
     run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o ro tmpfs $d && cd $d && $MKERNEL " SHORT
                   "; s=$?; cd /; umount $d; "
@@ -354,25 +354,4 @@ static void test_read_only_folder(void **state)
     assert_int_equal(r.status, 2);
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("--trace t.db cannot be written: Read-only file system");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rank_killed),
-        cmocka_unit_test(test_rank_0_killed),
-        cmocka_unit_test(test_rank_stopped),
-        cmocka_unit_test(test_rank_stopped_in_moe),
-        cmocka_unit_test(test_all_ranks_stopped),
-        cmocka_unit_test(test_rank_stopped_after_the_table),
-        cmocka_unit_test(test_no_memory_in_a_tile),
-        cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_interrupt_ends_a_loop),
-        cmocka_unit_test(test_parent_killed),
-        cmocka_unit_test(test_failed_work_request),
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_full_disk_under_the_table),
-        cmocka_unit_test(test_read_only_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

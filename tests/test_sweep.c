@@ -75,7 +75,7 @@ static struct command_run *sweep(int status, const char *options)
 
 /* ---- what is refused ---- */
 
-static void bad_input_is_one_sentence_and_nothing_starts(void **state)
+CASE(bad_input_is_one_sentence_and_nothing_starts)
 {
     static const struct {
         const char *text, *says;
@@ -127,7 +127,7 @@ static void bad_input_is_one_sentence_and_nothing_starts(void **state)
     }
 }
 
-static void bad_options_are_one_sentence(void **state)
+CASE(bad_options_are_one_sentence)
 {
     static const struct {
         const char *line, *says;
@@ -185,7 +185,7 @@ static const char three_ways[] = "name: three ways\n"
                                  "  - {op: ag_gemm, deterministic: yes}\n"
                                  "  - {exec: emulated, shape: '512,128,256'}\n";
 
-static void points_are_all_combinations_that_are_not_excluded(void **state)
+CASE(points_are_all_combinations_that_are_not_excluded)
 {
     static const char *const wanted[] = {
         "bench gemm_rs --nic soft --warmup 1 --iters 3 --shape 512,128,256 --exec host "
@@ -224,7 +224,7 @@ static void points_are_all_combinations_that_are_not_excluded(void **state)
 
 /* Every repeat has every point once, in an order of its own that the seed gives. */
 /* What --list prints is what a shell makes those words of, whatever is in them. */
-static void a_listed_command_is_what_a_shell_reads(void **state)
+CASE(a_listed_command_is_what_a_shell_reads)
 {
     start_anew("set: {op: all_gather, exec: host, tuning: \"x'; touch pwned; '\",\n"
                "      env.SOFTNIC: 'bw=5 x'}\n");
@@ -234,7 +234,7 @@ static void a_listed_command_is_what_a_shell_reads(void **state)
 }
 
 /* A small file takes little memory: before, the square of its blocks. */
-static void many_blocks_take_little_memory(void **state)
+CASE(many_blocks_take_little_memory)
 {
     static char text[16000];
     struct rusage used;
@@ -255,7 +255,7 @@ static void many_blocks_take_little_memory(void **state)
     assert_non_null(strstr(sweep(2, "--list")->err_text, "these are more than 10000 points"));
 }
 
-static void jobs_are_spread_over_time(void **state)
+CASE(jobs_are_spread_over_time)
 {
     enum { POINTS = 12, REPEATS = 4 };
     struct sweep_job jobs[POINTS * REPEATS], again[POINTS * REPEATS];
@@ -297,7 +297,7 @@ static void wait_for_jobs(int count)
     assert_true(ask("SELECT count(*) FROM job") >= count);
 }
 
-static void interrupted_it_goes_on_where_it_was(void **state)
+CASE(interrupted_it_goes_on_where_it_was)
 {
     for (int by = 0; by < 3; by++) {
         static const int signals[] = {SIGINT, SIGTERM, SIGKILL};
@@ -334,7 +334,7 @@ static void interrupted_it_goes_on_where_it_was(void **state)
 /* A range is its numbers; a sweep of simulations is its simulations one by one, also several at
  * once, and then it takes less than they do: by seconds, which beginning and writing do not take. */
 #define LARGE "131072,16384,1024"
-static void simulations_run_at_once_and_change_nothing(void **state)
+CASE(simulations_run_at_once_and_change_nothing)
 {
     static const char *const by[] = {" --jobs 1", " --jobs 4"};
     char times[2][4096], alone[512];
@@ -380,7 +380,7 @@ static void simulations_run_at_once_and_change_nothing(void **state)
     assert_true(atof(found + 10) == atof(ms));
 }
 
-static void every_time_of_every_rank_is_kept(void **state)
+CASE(every_time_of_every_rank_is_kept)
 {
     start_anew("set: {iters: 6, warmup: 2, gpus: 2, nodes: 2, nic: soft, exec: host,\n"
                "      shape: '64,64,64'}\n"
@@ -403,7 +403,7 @@ static void every_time_of_every_rank_is_kept(void **state)
 
 /* One that dies, one that is wrong, one that hangs for longer than it may, one that no plan fits,
  * and between them one that is right. */
-static void what_fails_is_recorded_and_the_others_go_on(void **state)
+CASE(what_fails_is_recorded_and_the_others_go_on)
 {
     char text[1024];
     start_anew("set: {iters: 2, warmup: 0, gpus: 2, exec: host, op: ag_gemm}\n"
@@ -455,7 +455,7 @@ static void what_fails_is_recorded_and_the_others_go_on(void **state)
     assert_int_equal(ask("SELECT count(*) FROM job"), 1);
 }
 
-static void the_budget_ends_it_between_two_jobs(void **state)
+CASE(the_budget_ends_it_between_two_jobs)
 {
     start_anew(simulated);
     struct command_run *r = sweep(0, "--budget 0.0001");
@@ -466,7 +466,7 @@ static void the_budget_ends_it_between_two_jobs(void **state)
     assert_int_equal(ask("SELECT count(*) FROM job"), 18);
 }
 
-static void other_builds_are_not_mixed_in_by_chance(void **state)
+CASE(other_builds_are_not_mixed_in_by_chance)
 {
     sqlite3 *db;
     start_anew("vary: {op: ag_gemm, exec: sim}\nrepeats: 1\n");
@@ -482,7 +482,7 @@ static void other_builds_are_not_mixed_in_by_chance(void **state)
     assert_int_equal(ask("SELECT count(*) FROM machine"), 2);
 }
 
-static void traces_are_kept_for_the_points_asked_for(void **state)
+CASE(traces_are_kept_for_the_points_asked_for)
 {
     char path[256];
     start_anew("set: {exec: host, gpus: 2, shape: '64,64,64', iters: 2}\n"
@@ -497,7 +497,7 @@ static void traces_are_kept_for_the_points_asked_for(void **state)
 }
 
 /* Longer files take longer in proportion, and what is no sweep is refused at once. */
-static void a_long_file_is_read_in_its_length(void **state)
+CASE(a_long_file_is_read_in_its_length)
 {
     static char text[400000];
     static struct command_run r;
@@ -514,7 +514,7 @@ static void a_long_file_is_read_in_its_length(void **state)
 }
 
 /* The second of two is told at once, and the first one's points are its own. */
-static void one_sweep_writes_a_file(void **state)
+CASE(one_sweep_writes_a_file)
 {
     static struct command_run first, second;
     char line[256];
@@ -571,7 +571,7 @@ static int merge(const char *options, const char *says)
     return r.status;
 }
 
-static void tasks_of_an_array_share_the_points(void **state)
+CASE(tasks_of_an_array_share_the_points)
 {
     struct command_run tasks[3];
     start_anew(
@@ -610,7 +610,7 @@ static void tasks_of_an_array_share_the_points(void **state)
 }
 
 /* Between making its part and locking it a task may find that another one, which merges, has locked it, and takes it away. */
-static void a_part_that_is_merged_as_it_is_made(void **state)
+CASE(a_part_that_is_merged_as_it_is_made)
 {
     struct command_run r;
     char part[128], error[256];
@@ -630,7 +630,7 @@ static void a_part_that_is_merged_as_it_is_made(void **state)
     assert_int_equal(ask("SELECT count(*) FROM job"), 2);
 }
 
-static void a_task_that_dies_loses_nothing(void **state)
+CASE(a_task_that_dies_loses_nothing)
 {
     struct command_run r;
     char part[128], whole[64];
@@ -670,7 +670,7 @@ static void a_task_that_dies_loses_nothing(void **state)
     assert_int_equal(ask("SELECT count(*) FROM sample s WHERE job NOT IN (SELECT id FROM job)"), 0);
 }
 
-static void parts_of_other_builds_are_not_merged_by_chance(void **state)
+CASE(parts_of_other_builds_are_not_merged_by_chance)
 {
     struct command_run r;
     char part[128], copy[256];
@@ -706,7 +706,7 @@ static void parts_of_other_builds_are_not_merged_by_chance(void **state)
     unlink(part);
 }
 
-static void tasks_that_slurm_does_not_say_are_refused(void **state)
+CASE(tasks_that_slurm_does_not_say_are_refused)
 {
     static const struct {
         const char *options, *environment[5], *says;
@@ -756,7 +756,7 @@ static void tasks_that_slurm_does_not_say_are_refused(void **state)
 }
 
 /* A file that could not be begun is not left behind; one that was there before is. */
-static void a_full_disk_leaves_no_empty_file(void **state)
+CASE(a_full_disk_leaves_no_empty_file)
 {
     static struct command_run r;
     char mkernel[4096], line[8192];
@@ -775,30 +775,4 @@ static void a_full_disk_leaves_no_empty_file(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_input_is_one_sentence_and_nothing_starts),
-        cmocka_unit_test(bad_options_are_one_sentence),
-        cmocka_unit_test(points_are_all_combinations_that_are_not_excluded),
-        cmocka_unit_test(a_listed_command_is_what_a_shell_reads),
-        cmocka_unit_test(many_blocks_take_little_memory),
-        cmocka_unit_test(jobs_are_spread_over_time),
-        cmocka_unit_test(interrupted_it_goes_on_where_it_was),
-        cmocka_unit_test(simulations_run_at_once_and_change_nothing),
-        cmocka_unit_test(every_time_of_every_rank_is_kept),
-        cmocka_unit_test(what_fails_is_recorded_and_the_others_go_on),
-        cmocka_unit_test(the_budget_ends_it_between_two_jobs),
-        cmocka_unit_test(other_builds_are_not_mixed_in_by_chance),
-        cmocka_unit_test(a_long_file_is_read_in_its_length),
-        cmocka_unit_test(one_sweep_writes_a_file),
-        cmocka_unit_test(tasks_of_an_array_share_the_points),
-        cmocka_unit_test(a_part_that_is_merged_as_it_is_made),
-        cmocka_unit_test(a_task_that_dies_loses_nothing),
-        cmocka_unit_test(parts_of_other_builds_are_not_merged_by_chance),
-        cmocka_unit_test(tasks_that_slurm_does_not_say_are_refused),
-        cmocka_unit_test(a_full_disk_leaves_no_empty_file),
-        cmocka_unit_test(traces_are_kept_for_the_points_asked_for),
-    };
-    return cmocka_run_group_tests(tests, make, folder_remove);
-}
+FIXTURE(make, folder_remove)

@@ -52,7 +52,7 @@ static int start(struct command_run *ranks, const char *line, const char *line_o
     return other;
 }
 
-static void all_ranks_take_part_and_rank_0_has_the_results(void **state)
+CASE(all_ranks_take_part_and_rank_0_has_the_results)
 {
     struct command_run ranks[WORLD];
     char line[256];
@@ -78,7 +78,7 @@ static void all_ranks_take_part_and_rank_0_has_the_results(void **state)
     assert_int_equal(ask("SELECT count(*) FROM sample WHERE warmup = 0"), 4 * WORLD * 3 + 4);
 }
 
-static void a_point_that_kills_a_rank_is_one_that_failed(void **state)
+CASE(a_point_that_kills_a_rank_is_one_that_failed)
 {
     struct command_run ranks[WORLD];
     char line[320];
@@ -98,7 +98,7 @@ static void a_point_that_kills_a_rank_is_one_that_failed(void **state)
         assert_int_equal(ranks[i].status, 0); /* the sweep went on to its end */
 }
 
-static void who_is_lost_ends_the_sweep(void **state)
+CASE(who_is_lost_ends_the_sweep)
 {
     struct command_run ranks[WORLD];
     char line[320];
@@ -127,7 +127,7 @@ static void who_is_lost_ends_the_sweep(void **state)
     assert_true(ask("SELECT count(*) FROM job") >= 1);
 }
 
-static void every_rank_has_the_same_sweep(void **state)
+CASE(every_rank_has_the_same_sweep)
 {
     static const char sweep[] = "sweep --vary op=ag_gemm;exec=host;shape=64,64,64 --out /dev/null",
                       other[] = "sweep --vary op=ag_gemm;exec=host;shape=64,64,72 --out /dev/null",
@@ -174,7 +174,7 @@ static uint64_t order(uint64_t digest, const uint32_t words[5], struct command_r
     return digests[1];
 }
 
-static void what_rank_0_orders_is_a_number_within_bounds(void **state)
+CASE(what_rank_0_orders_is_a_number_within_bounds)
 {
     static const uint32_t orders[][5] = {
         {1, 0, 1, 0, 2000},          /* a point too many */
@@ -192,7 +192,7 @@ static void what_rank_0_orders_is_a_number_within_bounds(void **state)
     }
 }
 
-static void collectives_are_measured_as_nccl_tests_does(void **state)
+CASE(collectives_are_measured_as_nccl_tests_does)
 {
     struct command_run r;
     char line[256];
@@ -266,15 +266,4 @@ static void collectives_are_measured_as_nccl_tests_does(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ranks_take_part_and_rank_0_has_the_results),
-        cmocka_unit_test(a_point_that_kills_a_rank_is_one_that_failed),
-        cmocka_unit_test(who_is_lost_ends_the_sweep),
-        cmocka_unit_test(every_rank_has_the_same_sweep),
-        cmocka_unit_test(what_rank_0_orders_is_a_number_within_bounds),
-        cmocka_unit_test(collectives_are_measured_as_nccl_tests_does),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

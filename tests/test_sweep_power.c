@@ -29,7 +29,7 @@ static int64_t ask(const char *database, const char *sql)
     return value;
 }
 
-static void clocks_and_power_are_kept(void **state)
+CASE(clocks_and_power_are_kept)
 {
     char line[512], database[64], path[128];
     struct command_run r;
@@ -66,7 +66,7 @@ static void clocks_and_power_are_kept(void **state)
     assert_int_equal(ask(database, "SELECT count(*) FROM job WHERE load IS NOT NULL"), 2);
 }
 
-static void one_node_is_assumed_and_said(void **state)
+CASE(one_node_is_assumed_and_said)
 {
     struct command_run ranks[2];
     char port[40], rank[2][16];
@@ -86,11 +86,4 @@ static void one_node_is_assumed_and_said(void **state)
     assert_null(strstr(ranks[1].err_text, "taken for"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clocks_and_power_are_kept),
-        cmocka_unit_test(one_node_is_assumed_and_said),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

@@ -75,7 +75,7 @@ static void count_loads(const struct topology_choice *choice, uint32_t ranks, ui
     }
 }
 
-static void test_eight_nics(void **state)
+CASE(test_eight_nics)
 {
     struct sysfs_tree t;
     struct topology_place gpus[8], reversed[8];
@@ -119,7 +119,7 @@ static void test_eight_nics(void **state)
     tree_close(&t);
 }
 
-static void test_efa(void **state)
+CASE(test_efa)
 {
     struct sysfs_tree t;
     struct topology_place gpus[8];
@@ -161,7 +161,7 @@ static void test_efa(void **state)
     tree_close(&t);
 }
 
-static void test_shared_switch(void **state)
+CASE(test_shared_switch)
 {
     static const uint32_t buses[8] = {0x04, 0x05, 0x0b, 0x0c, 0x84, 0x85, 0x8b, 0x8c};
     struct sysfs_tree t;
@@ -193,7 +193,7 @@ static void test_shared_switch(void **state)
     tree_close(&t);
 }
 
-static void test_one_nic(void **state)
+CASE(test_one_nic)
 {
     static const uint32_t buses[8] = {0x17, 0x3d, 0x4d, 0x5d, 0x9b, 0xbb, 0xcb, 0xdb};
     struct sysfs_tree t;
@@ -215,7 +215,7 @@ static void test_one_nic(void **state)
     tree_close(&t);
 }
 
-static void test_no_nic(void **state)
+CASE(test_no_nic)
 {
     struct sysfs_tree t;
     struct topology_place gpu, p;
@@ -243,7 +243,7 @@ static void test_no_nic(void **state)
 
 /* ---- ranks without a GPU ---- */
 
-static void test_ranks_without_gpus(void **state)
+CASE(test_ranks_without_gpus)
 {
     struct sysfs_tree t;
     struct topology_place gpus[8], ranks[10];
@@ -268,7 +268,7 @@ static void test_ranks_without_gpus(void **state)
     tree_close(&t);
 }
 
-static void test_own_numa(void **state)
+CASE(test_own_numa)
 {
     struct sysfs_tree t;
     cpu_set_t before, one;
@@ -332,7 +332,7 @@ static struct topology_place anywhere(unsigned *seed)
     return p;
 }
 
-static void test_even(void **state)
+CASE(test_even)
 {
     for (unsigned round = 0; round < 3000; round++) {
         unsigned seed = round;
@@ -367,15 +367,4 @@ static void test_even(void **state)
         if (uneven != least_unevenness(near, rank_count, nic_count, 0, zero))
             fail_msg("case %u: ranks could be spread more evenly", round);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_eight_nics),    cmocka_unit_test(test_efa),
-        cmocka_unit_test(test_shared_switch), cmocka_unit_test(test_one_nic),
-        cmocka_unit_test(test_no_nic),        cmocka_unit_test(test_ranks_without_gpus),
-        cmocka_unit_test(test_own_numa),      cmocka_unit_test(test_even),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void assert_same_part(const struct trace_part *a, const struct trace_part
     }
 }
 
-static void test_round_trip(void **state)
+CASE(test_round_trip)
 {
     static struct parts p;
     parts_make(&p);
@@ -65,7 +65,7 @@ static void test_round_trip(void **state)
 }
 
 /* So far that a time and what it may be off would not fit into 64 bits together. */
-static void test_clock_off_by_years(void **state)
+CASE(test_clock_off_by_years)
 {
     static struct parts p;
     static const uint64_t off[] = {TRACE_MAX_TIME - 1, TRACE_MAX_TIME, UINT64_MAX};
@@ -92,7 +92,7 @@ static void test_clock_off_by_years(void **state)
     }
 }
 
-static void test_cut(void **state)
+CASE(test_cut)
 {
     static struct parts p;
     void *blob;
@@ -118,7 +118,7 @@ static void test_cut(void **state)
 
 /* A part that was accepted must also be safe to merge: in the place of rank 0, three good ones
  * beside it. */
-static void test_changed(void **state)
+CASE(test_changed)
 {
     static struct parts p;
     void *blob;
@@ -151,15 +151,4 @@ static void test_changed(void **state)
     }
     assert_true(taken > 1000); /* most bits are values, not structure: else this proves little */
     free(blob);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_clock_off_by_years),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_changed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static double worst(const struct trace_clock *c, const struct world *w, uint64_t
     return most;
 }
 
-static void test_skew_and_drift(void **state)
+CASE(test_skew_and_drift)
 {
     static struct trace_clock_sample s[512];
     for (int round = 0; round < 200; round++) {
@@ -79,7 +79,7 @@ static void test_skew_and_drift(void **state)
 
 /* A sample taken while the clock was being set is far outside its own bracket: it does not pull the
  * line. */
-static void test_outliers(void **state)
+CASE(test_outliers)
 {
     static struct trace_clock_sample s[128];
     struct world w = {123456789, 12e-6};
@@ -100,7 +100,7 @@ static void test_outliers(void **state)
 
 /* Samples from one moment say nothing of drift: none is made up, and the claim grows with the
  * distance. */
-static void test_one_moment(void **state)
+CASE(test_one_moment)
 {
     static struct trace_clock_sample s[64];
     struct world w = {-5e8, 30e-6};
@@ -113,7 +113,7 @@ static void test_one_moment(void **state)
     assert_true(worst(&c, &w, 90 * SECOND, 100 * SECOND) <= (double)claim);
 }
 
-static void test_few(void **state)
+CASE(test_few)
 {
     struct trace_clock c;
     struct trace_clock_sample one = {1000, 5000, 100};
@@ -126,15 +126,4 @@ static void test_few(void **state)
     struct trace_clock_sample same[3] = {one, one, one};
     assert_int_equal(clock_fit(&c, same, 3, NULL), 0);
     assert_int_equal(clock_map(&c, 1000), 5000);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_skew_and_drift),
-        cmocka_unit_test(test_outliers),
-        cmocka_unit_test(test_one_moment),
-        cmocka_unit_test(test_few),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

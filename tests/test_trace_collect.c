@@ -116,7 +116,7 @@ static void assert_trace(const char *path)
     sqlite3_close(db);
 }
 
-static void test_job(void **state)
+CASE(test_job)
 {
     struct job j;
     char path[128], error[512];
@@ -140,7 +140,7 @@ static void test_job(void **state)
 }
 
 /* Several rounds of a gather: what comes is what was recorded. */
-static void test_much(void **state)
+CASE(test_much)
 {
     struct job j;
     char path[128], error[512];
@@ -160,7 +160,7 @@ static void test_much(void **state)
     sqlite3_close(db);
 }
 
-static void test_slow_disk(void **state)
+CASE(test_slow_disk)
 {
     struct job j;
     char path[128];
@@ -178,7 +178,7 @@ static void test_slow_disk(void **state)
     assert_trace(path);
 }
 
-static void test_no_room(void **state)
+CASE(test_no_room)
 {
     struct job j;
     run_job(&j, "/none/t.db");
@@ -188,7 +188,7 @@ static void test_no_room(void **state)
         assert_int_equal(j.reports[r].result, 0);
 }
 
-static void test_local(void **state)
+CASE(test_local)
 {
     static struct rank_state s[WORLD];
     struct mk_comm *comms[WORLD];
@@ -203,12 +203,4 @@ static void test_local(void **state)
     assert_trace(parts_path("local.db"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job),       cmocka_unit_test(test_much),
-        cmocka_unit_test(test_slow_disk), cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_local),
-    };
-    return cmocka_run_group_tests(tests, NULL, parts_clean);
-}
+FIXTURE(NULL, parts_clean)

@@ -39,14 +39,14 @@ static void assert_sentence(const char *error, const char *says)
         fail_msg("\"%s\" lacks \"%s\", or is more than a sentence", error, says);
 }
 
-static void test_no_directory(void **state)
+CASE(test_no_directory)
 {
     char error[512];
     assert_int_equal(store(parts_path("none/t.db"), error, sizeof error), -ENOENT);
     assert_sentence(error, "No such file or directory");
 }
 
-static void test_read_only_directory(void **state)
+CASE(test_read_only_directory)
 {
     char error[512], directory[128];
     if (geteuid() == 0) {
@@ -62,7 +62,7 @@ static void test_read_only_directory(void **state)
     assert_sentence(error, "Permission denied");
 }
 
-static void test_directory_in_the_way(void **state)
+CASE(test_directory_in_the_way)
 {
     char error[512];
     assert_int_equal(mkdir(parts_path("taken.db"), 0700), 0);
@@ -72,7 +72,7 @@ static void test_directory_in_the_way(void **state)
 }
 
 /* As root the rename would put a file in a device's place. */
-static void test_pipe_in_the_way(void **state)
+CASE(test_pipe_in_the_way)
 {
     char error[512];
     struct stat st;
@@ -85,7 +85,7 @@ static void test_pipe_in_the_way(void **state)
 }
 
 /* A size limit stands for a full disk at every size, from the first page on. */
-static void test_file_limit(void **state)
+CASE(test_file_limit)
 {
     char error[512];
     struct rlimit before, now;
@@ -115,7 +115,7 @@ static void test_file_limit(void **state)
     assert_int_equal(store(parts_path("old.db"), error, sizeof error), 0);
 }
 
-static void test_dev_full(void **state)
+CASE(test_dev_full)
 {
     char error[512];
     struct stat st;
@@ -170,7 +170,7 @@ static int faulty_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int 
     return rc;
 }
 
-static void test_every_write(void **state)
+CASE(test_every_write)
 {
     char error[512];
     sqlite3_vfs *real = sqlite3_vfs_find(NULL), vfs = *real;
@@ -214,7 +214,7 @@ static void *failing_realloc(void *old, int n)
                                                   : memory.xRealloc(old, n);
 }
 
-static void test_memory(void **state)
+CASE(test_memory)
 {
     char error[512];
     int failures = 0;
@@ -243,13 +243,4 @@ static void test_memory(void **state)
     sqlite3_config(SQLITE_CONFIG_MALLOC, &memory);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_directory),         cmocka_unit_test(test_read_only_directory),
-        cmocka_unit_test(test_directory_in_the_way), cmocka_unit_test(test_pipe_in_the_way),
-        cmocka_unit_test(test_file_limit),           cmocka_unit_test(test_dev_full),
-        cmocka_unit_test(test_every_write),          cmocka_unit_test(test_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, parts_clean);
-}
+FIXTURE(NULL, parts_clean)

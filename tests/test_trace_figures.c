@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 #include <math.h>
 #include <sqlite3.h>
 
@@ -206,7 +206,7 @@ static void check_summary(const char *text, const struct want *w)
     same("summary", "exposed, %", value(&at), w->exposed);
 }
 
-static void test_same_everywhere(void **state)
+CASE(test_same_everywhere)
 {
     struct want w[2];
     char path[2][96];
@@ -226,7 +226,7 @@ static void test_same_everywhere(void **state)
 
 /* Every other figure of the two is the same text but for the digits shown: role shares are the
  * diff's alone. */
-static void test_rest(void **state)
+CASE(test_rest)
 {
     static const char *const names[] = {"tile, mean",           "tile, longest", "wait, longest",
                                         "command-seen, median", "whole, p99",    "compute network",
@@ -255,9 +255,4 @@ static int set_up(void **state)
     return result;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_everywhere),
-                                       cmocka_unit_test(test_rest)};
-    return cmocka_run_group_tests(tests, set_up, folder_remove);
-}
+FIXTURE(set_up, folder_remove)

@@ -106,14 +106,14 @@ static void end_while_writing(const char *line, int number)
     assert_kept(line);
 }
 
-static void test_signal(void **state)
+CASE(test_signal)
 {
     end_while_writing(at("trace export %s/big.db --out %s/old"), SIGINT);
     end_while_writing(at("trace export %s/big.db --out %s/old"), SIGTERM);
 }
 
 /* Its python3 draws for ever; it ends with it. */
-static void test_signal_while_drawing(void **state)
+CASE(test_signal_while_drawing)
 {
     int status = 0;
     pid_t drawing[4];
@@ -158,7 +158,7 @@ static void expect_failed(const char *script, const char *says)
 }
 
 /* Half of it finds room. (dash counts blocks of 512 bytes, bash of 1024.) */
-static void test_limit(void **state)
+CASE(test_limit)
 {
     put("%s/bin/python3", "#!/bin/sh\nhead -c 20000000 /dev/zero\n");
     expect_failed("ulimit -f 64; exec $M trace export small.db --out old", "File too large");
@@ -167,7 +167,7 @@ static void test_limit(void **state)
 }
 
 /* A disk of 64 KiB, where this user may make one. */
-static void test_full_disk(void **state)
+CASE(test_full_disk)
 {
     put("%s/bin/python3", "#!/bin/sh\nhead -c 20000000 /dev/zero\n");
     in_shell("mkdir disk && unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk'");
@@ -191,7 +191,7 @@ static void test_full_disk(void **state)
 }
 
 /* A python3 that fails has drawn nothing, whatever it has written. */
-static void test_half_a_picture(void **state)
+CASE(test_half_a_picture)
 {
     put("%s/bin/python3", "#!/bin/sh\nprintf '<svg></svg>\\n'\necho no font >&2\nexit 1\n");
     expect_failed("ln -sf old old.svg; exec $M trace plot small.db --out old.svg",
@@ -211,7 +211,7 @@ static void test_half_a_picture(void **state)
 }
 
 /* A link stays one, and the mode of what it leads to is kept; a pipe is written to. */
-static void test_what_was_there(void **state)
+CASE(test_what_was_there)
 {
     struct stat s;
     put("%s/old", "what was there");
@@ -235,7 +235,7 @@ static void test_what_was_there(void **state)
 
 /* Compressed where the name or an option says so; whatever ends gzip early, nothing looks like a
  * whole file. */
-static void test_gzip(void **state)
+CASE(test_gzip)
 {
     in_shell("$M trace export small.db --out plain.json && $M trace export small.db --out "
              "x.json.gz && gzip -dc x.json.gz | cmp - plain.json"
@@ -272,13 +272,4 @@ static int set_up(void **state)
     return r.status;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signal),         cmocka_unit_test(test_signal_while_drawing),
-        cmocka_unit_test(test_limit),          cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_half_a_picture), cmocka_unit_test(test_what_was_there),
-        cmocka_unit_test(test_gzip),
-    };
-    return cmocka_run_group_tests(tests, set_up, folder_remove);
-}
+FIXTURE(set_up, folder_remove)

@@ -1,5 +1,6 @@
 /* The timeline that `trace plot` draws: time from zero, launches marked, what lies between them
  * cut, a row for each NIC's direction, and every share inside its row. */
+#define OWN_MAIN
 #include "tests/helpers/command.h"
 #include "tests/helpers/test.h"
 #include <math.h>
@@ -71,7 +72,7 @@ static double area(const char *text, const char *state)
 }
 
 /* Two launches of 60 us, 60 us apart. */
-static void test_two_launches(void **state)
+CASE(test_two_launches)
 {
     char *text = drawn(path, "");
     assert_non_null(strstr(text, "\"launch 1\""));
@@ -98,7 +99,7 @@ static void test_two_launches(void **state)
 }
 
 /* Of a rank, a role, a time: the rows are those, and the axis is that time's part of launches. */
-static void test_parts(void **state)
+CASE(test_parts)
 {
     char *text = drawn(path, "--launch 2 --rank 3");
     check_rows(text, 3 + 2);
@@ -118,7 +119,7 @@ static void test_parts(void **state)
 }
 
 /* Where a CTA has several copies under way and waits, its row is full, not higher than a row. */
-static void test_simulation(void **state)
+CASE(test_simulation)
 {
     static struct command_run r;
     char line[256], file[128];
@@ -139,12 +140,9 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_launches),
-                                       cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_simulation)};
     if (!command_draws()) {
         print_message("skipped: python3-matplotlib is not installed\n");
         return 0;
     }
-    return cmocka_run_group_tests(tests, set_up, folder_remove);
+    return cmocka_run_group_tests(test_cases, set_up, folder_remove);
 }

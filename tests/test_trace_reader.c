@@ -63,7 +63,7 @@ static void altered(const char *name, const char *sql)
     sqlite3_close(db);
 }
 
-static void test_good(void **state)
+CASE(test_good)
 {
     char error[512];
     sqlite3 *db;
@@ -73,7 +73,7 @@ static void test_good(void **state)
     sqlite3_close(db);
 }
 
-static void test_not_a_trace(void **state)
+CASE(test_not_a_trace)
 {
     expect("absent.db", -ENOENT, "No such file");
     make_file("empty.db", "", 0);
@@ -88,7 +88,7 @@ static void test_not_a_trace(void **state)
     expect("foreign.db", -EINVAL, "not a trace of mkernel");
 }
 
-static void test_versions(void **state)
+CASE(test_versions)
 {
     altered("older.db", "PRAGMA user_version = 0");
     expect("older.db", -EPROTO, "schema version 0");
@@ -101,7 +101,7 @@ static void test_versions(void **state)
 }
 
 /* A trace of another version of the views shows the figures as this program defines them. */
-static void test_views_of_another_version(void **state)
+CASE(test_views_of_another_version)
 {
     struct trace_figure good[64], other[64];
     char error[512];
@@ -131,7 +131,7 @@ static int64_t ideal_of(const char *name)
 }
 
 /* The ideal has memory's time in it, but in a file that was written before it said so. */
-static void test_memory(void **state)
+CASE(test_memory)
 {
 #define PEAKS "UPDATE run SET peak_flops = 1e18, nvlink_bytes_per_s = 1e18; "
     altered("peaks.db", PEAKS "UPDATE work SET memory_bytes = 7e9");
@@ -145,7 +145,7 @@ static void test_memory(void **state)
     assert_int_equal(ideal_of("before.db"), ideal_of("peaks.db"));
 }
 
-static void test_cut(void **state)
+CASE(test_cut)
 {
     for (size_t n = 100; n < whole_size; n += 1 + whole_size / 40) {
         char error[512];
@@ -160,7 +160,7 @@ static void test_cut(void **state)
 
 /* What opens although pages inside are scribbled over must end in a report or a sentence, not in a
  * crash. */
-static void test_scribbled(void **state)
+CASE(test_scribbled)
 {
     char *copy = malloc(whole_size);
     FILE *out = fopen("/dev/null", "w");
@@ -193,13 +193,4 @@ static void test_scribbled(void **state)
     free(copy);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),      cmocka_unit_test(test_not_a_trace),
-        cmocka_unit_test(test_versions),  cmocka_unit_test(test_views_of_another_version),
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_scribbled),
-    };
-    return cmocka_run_group_tests(tests, make_whole, clean);
-}
+FIXTURE(make_whole, clean)

@@ -93,7 +93,7 @@ static int count(const struct json *events, char phase, const char *name)
     return n;
 }
 
-static void test_export(void **state)
+CASE(test_export)
 {
     const struct trace_export everything = {0, UINT64_MAX, -1, 0};
     char *text = export(&everything);
@@ -141,7 +141,7 @@ static void test_export(void **state)
     free(text);
 }
 
-static void test_export_part(void **state)
+CASE(test_export_part)
 {
     const struct trace_export part = {160, 175, 1, 0};
     char *text = export(&part);
@@ -188,7 +188,7 @@ static const struct slice *innermost(const struct slice *s, int n, int64_t tid, 
 /* In a simulated trace everything begins where something ends, and a CTA has several copies under
  * way: a reader still finds every slice inside or beside any other of its thread, and of every
  * arrow the slice that it means at both ends. */
-static void test_export_of_simulation(void **state)
+CASE(test_export_of_simulation)
 {
     static struct command_run sim;
     char line[512], error[512];
@@ -259,7 +259,7 @@ static void test_export_of_simulation(void **state)
     sqlite3_close(simulated);
 }
 
-static void test_json_reader(void **state)
+CASE(test_json_reader)
 {
     static const char *const bad[] = {"",          "{",       "{\"a\":1,}", "[1 2]",
                                       "{\"a\" 1}", "\"\n\"",  "01",         "1.",
@@ -298,7 +298,7 @@ static void assert_lines(const char *text, const char *const *lines, size_t n, i
             fail_msg("a line of %d columns", (int)(strchr(line, '\n') - line));
 }
 
-static void test_summary(void **state)
+CASE(test_summary)
 {
     static const char *const lines[] = {
         "ag_gemm 512,64,64: measured, host executor, 2 nodes x 2 ranks",
@@ -330,7 +330,7 @@ static void scale_launches(double least, double most)
 /* An ideal made of the run's own times is set against a launch with the range over launches, in one
  * unit; where measured launches differ by more than the two, there is no ratio, and no share for a
  * sweep's results. In a copy, in memory. */
-static void test_noise(void **state)
+CASE(test_noise)
 {
     static const char *const
         told[] = {"ideal / slowest rank 56.7 %\n  51.5 to 63.0 % over 3"},
@@ -386,7 +386,7 @@ static void test_noise(void **state)
     db = stored;
 }
 
-static void test_diff(void **state)
+CASE(test_diff)
 {
     static const char *const lines[] = {
         "median launch: slowest rank                  300 ns       300 ns       +0.0 %",
@@ -397,7 +397,7 @@ static void test_diff(void **state)
     free(text);
 }
 
-static void test_plot(void **state)
+CASE(test_plot)
 {
     char error[512];
     if (!command_draws())
@@ -438,7 +438,7 @@ static void expect(const char *line, int status, const char *says)
                  r.out_text);
 }
 
-static void test_commands(void **state)
+CASE(test_commands)
 {
     char line[512];
     const char *file = parts_path("t.db");
@@ -487,14 +487,4 @@ static void test_commands(void **state)
     expect(line, 2, "syntax error");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_reader), cmocka_unit_test(test_export),
-        cmocka_unit_test(test_export_part), cmocka_unit_test(test_export_of_simulation),
-        cmocka_unit_test(test_summary),     cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_diff),        cmocka_unit_test(test_plot),
-        cmocka_unit_test(test_commands),
-    };
-    return cmocka_run_group_tests(tests, open_trace, close_trace);
-}
+FIXTURE(open_trace, close_trace)

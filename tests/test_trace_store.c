@@ -32,7 +32,7 @@ static int free_trace(void **state)
 
 /* Row by row against the records: kinds, arguments, lengths; times on rank 0's clock within the
  * clock's residual. */
-static void test_round_trip(void **state)
+CASE(test_round_trip)
 {
     sqlite3_stmt *q = NULL;
     uint64_t events = 0, residual;
@@ -83,7 +83,7 @@ static void test_round_trip(void **state)
     assert_true(events > 1000);
 }
 
-static void test_counts(void **state)
+CASE(test_counts)
 {
     uint64_t events = 0, messages = 0;
     char want[64];
@@ -118,7 +118,7 @@ static void test_counts(void **state)
 
 /* Every level holds the same ns as the events; a parent's row is the sum of its children's; nothing
  * exceeds its bucket. */
-static void test_levels(void **state)
+CASE(test_levels)
 {
     parts_ask(
         db,
@@ -168,7 +168,7 @@ static void test_levels(void **state)
               "0");
 }
 
-static void test_joins(void **state)
+CASE(test_joins)
 {
     parts_ask(db,
               "SELECT count(*) FROM message WHERE commanded IS NULL OR arrived IS NULL OR launch "
@@ -219,7 +219,7 @@ static void test_joins(void **state)
 
 /* 10 s in one wait: three records of the track, one event of the trace; as many touching waits of
  * less than 4.29 s stay apart. */
-static void test_long(void **state)
+CASE(test_long)
 {
     static struct parts p;
     sqlite3 *t;
@@ -251,7 +251,7 @@ static void test_long(void **state)
 }
 
 /* A full track keeps what it has and counts the rest; the trace says so where a person looks. */
-static void test_drops(void **state)
+CASE(test_drops)
 {
     static struct parts p;
     sqlite3 *t;
@@ -273,7 +273,7 @@ static void test_drops(void **state)
 
 /* A wait that began after its flag was there (the put had completed) took its time for another
  * reason: no arrival is read from it, and the critical path stays on its CTA. */
-static void test_flag_was_there(void **state)
+CASE(test_flag_was_there)
 {
     static struct parts p;
     sqlite3 *t;
@@ -292,7 +292,7 @@ static void test_flag_was_there(void **state)
 
 /* Several CTAs wait for one put: it arrived when the first of them saw it, whichever track that is
  * on. */
-static void test_first_to_see(void **state)
+CASE(test_first_to_see)
 {
     static struct parts p;
     sqlite3 *t;
@@ -307,7 +307,7 @@ static void test_first_to_see(void **state)
 }
 
 /* A signal of an earlier launch ends no wait. */
-static void test_launches_apart(void **state)
+CASE(test_launches_apart)
 {
     static struct parts p;
     sqlite3 *t;
@@ -325,7 +325,7 @@ static void test_launches_apart(void **state)
 /* On a GPU a CTA has a track for the warp that waits and one for the math. A CTA that used both is
  * a row above two; one that used one is itself the leaf; tracks beyond the launch's CTAs are
  * unused. The load warp's wait explains the math warp's tile. */
-static void test_warps(void **state)
+CASE(test_warps)
 {
     static struct parts p;
     static struct mk_track tracks[8];
@@ -370,7 +370,7 @@ static void have_two_plans(struct parts *p, struct trace_plan plans[2])
 }
 
 /* Two plans split the CTAs differently: CTA 1 of rank 0 has a row in each of its roles. */
-static void test_two_plans(void **state)
+CASE(test_two_plans)
 {
     static struct parts p;
     static struct trace_plan plans[2];
@@ -397,7 +397,7 @@ static void test_two_plans(void **state)
 
 /* Records name a plan by four bits of its id. Of plans that have these alike a launch is of the one
  * whose flags its track waits for or raises, and on tracks without flags of the nearest such launch. */
-static void test_plans_with_the_same_bits(void **state)
+CASE(test_plans_with_the_same_bits)
 {
     static struct parts p;
     static struct trace_plan plans[2];
@@ -421,21 +421,4 @@ static void test_plans_with_the_same_bits(void **state)
     sqlite3_close(t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans_with_the_same_bits),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_joins),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_two_plans),
-        cmocka_unit_test(test_warps),
-        cmocka_unit_test(test_launches_apart),
-        cmocka_unit_test(test_first_to_see),
-        cmocka_unit_test(test_flag_was_there),
-    };
-    return cmocka_run_group_tests(tests, make_trace, free_trace);
-}
+FIXTURE(make_trace, free_trace)

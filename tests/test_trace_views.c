@@ -26,7 +26,7 @@ static int close_trace(void **state)
     return parts_clean(state);
 }
 
-static void test_run(void **state)
+CASE(test_run)
 {
     parts_ask(db,
               "SELECT source, executor, op, shape, nodes, gpus, origin_ns, duration_ns, events, "
@@ -39,7 +39,7 @@ static void test_run(void **state)
 }
 
 /* rank 0: a tile 200 of 250 ns, a transfer [0,180] (copy, then the put until rank 2 saw it). */
-static void test_overlap(void **state)
+CASE(test_overlap)
 {
     parts_ask(db,
               "SELECT rank, compute_only_ns, comm_only_ns, both_ns, idle_ns, total_ns FROM overlap",
@@ -70,7 +70,7 @@ static void test_overlap(void **state)
               "0|250|200|80.0|trace;1|170|140|82.4|trace");
 }
 
-static void test_time(void **state)
+CASE(test_time)
 {
     parts_ask(db, "SELECT role, kind, count, ns FROM role_time WHERE rank = 0",
               "compute|tile|2|200;compute|wait|1|50;intra_comm|copy|1|60;inter_send|command|1|10");
@@ -84,7 +84,7 @@ static void test_time(void **state)
               "0 of rank 1's A|1");
 }
 
-static void test_messages(void **state)
+CASE(test_messages)
 {
     parts_ask(
         db,
@@ -110,7 +110,7 @@ static void test_messages(void **state)
 
 /* Every wait with what ended it: rank 0's by rank 1's signal, rank 1's by rank 0's, rank 2's by the
  * put. */
-static void test_edges(void **state)
+CASE(test_edges)
 {
     parts_ask(
         db,
@@ -125,7 +125,7 @@ static void test_edges(void **state)
 }
 
 /* A flag means the same on every rank, but for those ranks that say otherwise. */
-static void test_flags(void **state)
+CASE(test_flags)
 {
     parts_ask(db, "SELECT count(*) FROM flag", "5");
     parts_ask(db, "SELECT rank, producer, text FROM flags WHERE flag = 13",
@@ -134,7 +134,7 @@ static void test_flags(void **state)
               "of rank 3's A");
 }
 
-static void test_links(void **state)
+CASE(test_links)
 {
     parts_ask(
         db, "SELECT kind, rank, direction, transfers, bytes, busy_ns, peak_bytes FROM busiest_link",
@@ -151,7 +151,7 @@ static void test_links(void **state)
         "0");
 }
 
-static void test_tree(void **state)
+CASE(test_tree)
 {
     parts_ask(db, "SELECT name, events, leaves, longest_ns, start, end FROM track WHERE rank = 0",
               "rank 0 (node 0)|9|3|100|0|250;compute|4|1|100|0|250;CTA "
@@ -161,13 +161,4 @@ static void test_tree(void **state)
               "2|message log|2|;3|CTA 1|7|1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),   cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_time),  cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_edges), cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_links), cmocka_unit_test(test_tree),
-    };
-    return cmocka_run_group_tests(tests, open_trace, close_trace);
-}
+FIXTURE(open_trace, close_trace)

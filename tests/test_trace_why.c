@@ -31,7 +31,7 @@ static void assert_parts(const struct trace_why *w, const double want[TRACE_WHY_
 }
 
 /* Rank 2 waits for the network for 130 ns between a tile of 50 ns and one of 120. */
-static void test_waits_and_slow_products(void **state)
+CASE(test_waits_and_slow_products)
 {
     static struct parts p;
     struct trace_why w;
@@ -44,7 +44,7 @@ static void test_waits_and_slow_products(void **state)
 }
 
 /* Two compute CTAs: the first has all there is between tiles, the second ends early. */
-static void test_every_part(void **state)
+CASE(test_every_part)
 {
     static struct parts p;
     struct trace_why w;
@@ -79,7 +79,7 @@ static void test_every_part(void **state)
 }
 
 /* A launch whose blocks come while the one before still computes counts from that one's end. */
-static void test_early_launch(void **state)
+CASE(test_early_launch)
 {
     static struct parts p;
     struct trace_why w;
@@ -94,7 +94,7 @@ static void test_early_launch(void **state)
                      [TRACE_WHY_LAUNCH] = 5, [TRACE_WHY_PROLOGUE] = 5, [TRACE_WHY_PRODUCTS] = 40});
 }
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
     static struct parts p;
     struct trace_why w;
@@ -118,7 +118,7 @@ static int ran(const char *words)
 }
 
 /* A whole launch of the simulator, by the command: its parts add up, and most is products. */
-static void test_simulated(void **state)
+CASE(test_simulated)
 {
     assert_int_equal(ran("sim ag_gemm --cluster 1x2 --shape 4096,3584,8192 --trace %s"), 0);
     assert_int_equal(ran("trace why %s"), 0);
@@ -140,14 +140,4 @@ static void test_simulated(void **state)
     assert_true(whole > 0 && fabs(sum - whole) < 1e-6 * whole && products > 0.7 * whole);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_waits_and_slow_products),
-        cmocka_unit_test(test_every_part),
-        cmocka_unit_test(test_early_launch),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_simulated),
-    };
-    return cmocka_run_group_tests(tests, NULL, parts_clean);
-}
+FIXTURE(NULL, parts_clean)

@@ -8,7 +8,7 @@
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
-#include <cmocka.h>
+#include "tests/helpers/test.h"
 
 #include "tests/helpers/folder.h"
 
@@ -124,13 +124,13 @@ static void check_three_launches(void)
     assert_int_equal(count_of("SELECT count(DISTINCT rank) FROM track"), 2);
 }
 
-static void launches_in_between_are_recorded(void **state)
+CASE(launches_in_between_are_recorded)
 {
     run_ranks(bracket, 1, "");
     check_three_launches();
 }
 
-static void messages_in_between_are_recorded(void **state)
+CASE(messages_in_between_are_recorded)
 {
 #ifndef MK_HAVE_VERBS
     print_message("skipped: this build has no network\n");
@@ -142,7 +142,7 @@ static void messages_in_between_are_recorded(void **state)
     assert_int_equal(count_of("SELECT count(*) FROM message WHERE epoch < 101"), 0);
 }
 
-static void the_emulated_gpu_forgets_too(void **state)
+CASE(the_emulated_gpu_forgets_too)
 {
 #ifndef MK_HAVE_EMULATION
     print_message("skipped: this build has no emulated GPU\n");
@@ -179,7 +179,7 @@ static void check_told(void)
     assert_int_equal(count_of("SELECT count(*) FROM launch WHERE epoch > 6"), 0);
 }
 
-static void launches_that_are_told_not_to_leave_no_events(void **state)
+CASE(launches_that_are_told_not_to_leave_no_events)
 {
     run_ranks(told_not_to, 1, "");
     check_told();
@@ -206,7 +206,7 @@ static int twice(const struct bootstrap_config *c, char *text, size_t size, void
     return close_rank(&r, result, text, size);
 }
 
-static void each_trace_has_its_own_launches(void **state)
+CASE(each_trace_has_its_own_launches)
 {
     run_ranks(twice, 1, "");
     assert_int_equal(count_of("SELECT count(*) FROM launch"), 1);
@@ -232,7 +232,7 @@ static int without_room(const struct bootstrap_config *c, char *text, size_t siz
     return result;
 }
 
-static void a_communicator_without_records_is_refused(void **state)
+CASE(a_communicator_without_records_is_refused)
 {
     run_ranks(without_room, 1,
               "a trace of a communicator that was opened without trace_events: say how many "
@@ -261,7 +261,7 @@ static int no_such_folder(const struct bootstrap_config *c, char *text, size_t s
     return close_rank(&r, result, text, size);
 }
 
-static void a_file_that_cannot_be_written_costs_the_trace_alone(void **state)
+CASE(a_file_that_cannot_be_written_costs_the_trace_alone)
 {
     run_ranks(no_such_folder, 1, "");
 }
@@ -273,16 +273,4 @@ static int set_path(void **state)
     return result;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launches_in_between_are_recorded),
-        cmocka_unit_test(messages_in_between_are_recorded),
-        cmocka_unit_test(the_emulated_gpu_forgets_too),
-        cmocka_unit_test(launches_that_are_told_not_to_leave_no_events),
-        cmocka_unit_test(each_trace_has_its_own_launches),
-        cmocka_unit_test(a_communicator_without_records_is_refused),
-        cmocka_unit_test(a_file_that_cannot_be_written_costs_the_trace_alone),
-    };
-    return cmocka_run_group_tests(tests, set_path, folder_remove);
-}
+FIXTURE(set_path, folder_remove)

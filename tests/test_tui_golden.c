@@ -58,7 +58,7 @@ static char *text_of(const struct scene *scene, int width, int height, enum plan
     return text;
 }
 
-static void screens_are_the_golden_ones(void **state)
+CASE(screens_are_the_golden_ones)
 {
     static const char *const planes[] = {"utf8", "ascii", "mono"};
     char path[160];
@@ -74,7 +74,7 @@ static void screens_are_the_golden_ones(void **state)
 }
 
 /* At every size the first two screens in ASCII hold nothing else. */
-static void ascii_is_ascii_at_every_size(void **state)
+CASE(ascii_is_ascii_at_every_size)
 {
     static const int size[][2] = {{80, 24}, {120, 40}, {200, 60}, {40, 10}, {30, 6}};
     for (size_t i = 0; i < 2; i++)
@@ -87,7 +87,7 @@ static void ascii_is_ascii_at_every_size(void **state)
 }
 
 /* What a slow message's time is made of adds up to it, in one unit. */
-static void parts_of_a_message_add_up(void **state)
+CASE(parts_of_a_message_add_up)
 {
     struct stage s;
     int messages = 0;
@@ -118,7 +118,7 @@ static void parts_of_a_message_add_up(void **state)
 
 /* A terminal without colours is sent glyphs and attributes alone: drawn so, every class of cell
  * still differs from every other. */
-static void monochrome_says_the_same(void **state)
+CASE(monochrome_says_the_same)
 {
     for (int a = 0; a < SPAN_CLASSES; a++)
         for (int b = 0; b < a; b++) {
@@ -133,13 +133,4 @@ static void monochrome_says_the_same(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(screens_are_the_golden_ones),
-        cmocka_unit_test(ascii_is_ascii_at_every_size),
-        cmocka_unit_test(parts_of_a_message_add_up),
-        cmocka_unit_test(monochrome_says_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, stage_clean);
-}
+FIXTURE(NULL, stage_clean)

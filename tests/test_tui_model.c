@@ -61,7 +61,7 @@ static void check_shares(const struct stage *s)
     }
 }
 
-static void random_keys(void **state)
+CASE(random_keys)
 {
     static const int codes[] = {
         TUI_UP,  TUI_DOWN,  TUI_LEFT,  TUI_RIGHT,     TUI_PAGE_UP, TUI_PAGE_DOWN, TUI_HOME,
@@ -111,7 +111,7 @@ static int busy_columns(const struct stage *s)
 
 /* Launches 50 ms apart that last 60 us: the first screen shows them, not what lies between; all
  * times are the run's, and whatever is kept of them stays where it was without cuts. */
-static void what_lies_between_launches_is_cut_out(void **state)
+CASE(what_lies_between_launches_is_cut_out)
 {
     struct stage s;
     stage_open(&s, 3, -1, 120, 40, 0);
@@ -155,7 +155,7 @@ static void what_lies_between_launches_is_cut_out(void **state)
     stage_close(&s);
 }
 
-static void zooming_in_and_out_is_inverse(void **state)
+CASE(zooming_in_and_out_is_inverse)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -184,7 +184,7 @@ static void zooming_in_and_out_is_inverse(void **state)
     stage_close(&s);
 }
 
-static void tab_visits_every_event_of_a_row(void **state)
+CASE(tab_visits_every_event_of_a_row)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -221,7 +221,7 @@ static void search_key(struct stage *s, int code)
     while (strstr(s->m.message, " goes on"));
 }
 
-static void search_stops_at_every_match_and_returns(void **state)
+CASE(search_stops_at_every_match_and_returns)
 {
     struct stage s;
     double time[64];
@@ -258,7 +258,7 @@ static void search_stops_at_every_match_and_returns(void **state)
     stage_close(&s);
 }
 
-static void the_chain_leads_from_a_wait_to_its_sender(void **state)
+CASE(the_chain_leads_from_a_wait_to_its_sender)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -301,7 +301,7 @@ static void the_chain_leads_from_a_wait_to_its_sender(void **state)
     stage_close(&s);
 }
 
-static void a_rank_that_came_late_to_the_launch_is_named(void **state)
+CASE(a_rank_that_came_late_to_the_launch_is_named)
 {
     struct source *source;
     struct source_event e = {.track = -1};
@@ -331,7 +331,7 @@ static void a_rank_that_came_late_to_the_launch_is_named(void **state)
     unlink(path);
 }
 
-static void a_wait_over_nvlink_leads_to_the_copy(void **state)
+CASE(a_wait_over_nvlink_leads_to_the_copy)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -346,7 +346,7 @@ static void a_wait_over_nvlink_leads_to_the_copy(void **state)
     stage_close(&s);
 }
 
-static void filters_hide_rows_and_say_so(void **state)
+CASE(filters_hide_rows_and_say_so)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -364,7 +364,7 @@ static void filters_hide_rows_and_say_so(void **state)
     stage_close(&s);
 }
 
-static void a_class_filter_shows_nothing_else(void **state)
+CASE(a_class_filter_shows_nothing_else)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -379,7 +379,7 @@ static void a_class_filter_shows_nothing_else(void **state)
     stage_close(&s);
 }
 
-static void going_to_a_time(void **state)
+CASE(going_to_a_time)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -400,7 +400,7 @@ static void going_to_a_time(void **state)
     stage_close(&s);
 }
 
-static void bookmarks_come_back_to_row_time_and_zoom(void **state)
+CASE(bookmarks_come_back_to_row_time_and_zoom)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -416,7 +416,7 @@ static void bookmarks_come_back_to_row_time_and_zoom(void **state)
 }
 
 /* A range's figures are the run's where the range is the run. */
-static void a_range_over_one_launch_has_the_launch_s_figures(void **state)
+CASE(a_range_over_one_launch_has_the_launch_s_figures)
 {
     struct stage s;
     char want[96];
@@ -452,7 +452,7 @@ static void a_range_over_one_launch_has_the_launch_s_figures(void **state)
     stage_close(&s);
 }
 
-static void folding_keeps_the_cursor_on_its_row(void **state)
+CASE(folding_keeps_the_cursor_on_its_row)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -466,7 +466,7 @@ static void folding_keeps_the_cursor_on_its_row(void **state)
     stage_close(&s);
 }
 
-static void the_mouse_points_at_time_and_row(void **state)
+CASE(the_mouse_points_at_time_and_row)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
@@ -488,7 +488,7 @@ static void the_mouse_points_at_time_and_row(void **state)
     stage_close(&s);
 }
 
-static void two_files_lie_side_by_side(void **state)
+CASE(two_files_lie_side_by_side)
 {
     struct stage s;
     stage_open(&s, 0, 1, 120, 40, 0);
@@ -508,7 +508,7 @@ static int begin_at_one_column(const struct stage *s, int a, int b)
 
 /* The launch under the cursor takes the other file's along, in whichever file the cursor is; what
  * is under the cursor stays there; and a launch that is held stays, wherever one goes. */
-static void launches_of_two_files_go_together(void **state)
+CASE(launches_of_two_files_go_together)
 {
     for (int file = 0; file < 2; file++) {
         struct stage s;
@@ -537,7 +537,7 @@ static void launches_of_two_files_go_together(void **state)
     }
 }
 
-static void a_key_without_meaning_says_so(void **state)
+CASE(a_key_without_meaning_says_so)
 {
     struct stage s;
     stage_open(&s, 0, -1, 80, 24, 0);
@@ -550,27 +550,4 @@ static void a_key_without_meaning_says_so(void **state)
     stage_close(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_keys),
-        cmocka_unit_test(what_lies_between_launches_is_cut_out),
-        cmocka_unit_test(zooming_in_and_out_is_inverse),
-        cmocka_unit_test(tab_visits_every_event_of_a_row),
-        cmocka_unit_test(search_stops_at_every_match_and_returns),
-        cmocka_unit_test(the_chain_leads_from_a_wait_to_its_sender),
-        cmocka_unit_test(a_rank_that_came_late_to_the_launch_is_named),
-        cmocka_unit_test(a_wait_over_nvlink_leads_to_the_copy),
-        cmocka_unit_test(filters_hide_rows_and_say_so),
-        cmocka_unit_test(a_class_filter_shows_nothing_else),
-        cmocka_unit_test(going_to_a_time),
-        cmocka_unit_test(bookmarks_come_back_to_row_time_and_zoom),
-        cmocka_unit_test(a_range_over_one_launch_has_the_launch_s_figures),
-        cmocka_unit_test(folding_keeps_the_cursor_on_its_row),
-        cmocka_unit_test(the_mouse_points_at_time_and_row),
-        cmocka_unit_test(two_files_lie_side_by_side),
-        cmocka_unit_test(launches_of_two_files_go_together),
-        cmocka_unit_test(a_key_without_meaning_says_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, stage_clean);
-}
+FIXTURE(NULL, stage_clean)

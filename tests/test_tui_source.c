@@ -48,7 +48,7 @@ static double sum_events(sqlite3 *db, int rank, int role, int cta, int state, do
 
 /* The whole run at any number of columns; and windows on the grid of the finest level, where
  * nothing is spread. */
-static void occupancy_is_the_sum_of_events(void **state)
+CASE(occupancy_is_the_sum_of_events)
 {
     struct source *s;
     char error[256];
@@ -87,7 +87,7 @@ static void occupancy_is_the_sum_of_events(void **state)
 }
 
 /* Zoomed in below the levels, a row is read from its events: exact for any window. */
-static void deep_windows_are_exact(void **state)
+CASE(deep_windows_are_exact)
 {
     struct source *s;
     char error[256];
@@ -115,7 +115,7 @@ static void deep_windows_are_exact(void **state)
     source_close(s);
 }
 
-static void overlap_over_time_adds_up_to_the_view(void **state)
+CASE(overlap_over_time_adds_up_to_the_view)
 {
     struct source *s;
     char error[256];
@@ -145,7 +145,7 @@ static void overlap_over_time_adds_up_to_the_view(void **state)
 
 /* Bytes in flight, integrated over time, over the time that one transfer takes: all bytes that went
  * out. */
-static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
+CASE(bytes_in_flight_reach_their_peak_and_no_more)
 {
     struct source *s;
     char error[256];
@@ -166,7 +166,7 @@ static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
 
 /* What the panel of roles says of all ranks is what `trace summary` says: view figures, not a mean
  * of ranks' shares, which differs where ranks' launches take different times. */
-static void all_ranks_are_those_of_the_figures(void **state)
+CASE(all_ranks_are_those_of_the_figures)
 {
     static const struct {
         const char *figure;
@@ -216,7 +216,7 @@ static void all_ranks_are_those_of_the_figures(void **state)
 /* Traces of schedules that waited for credits hold a cause 3, which is gone, under that name: its
  * waits are shown, as waits for data, neither as idle time nor as waits for the network; reports
  * name it as the file does. */
-static void a_cause_that_is_gone_is_shown(void **state)
+CASE(a_cause_that_is_gone_is_shown)
 {
     static const char *const old =
         "INSERT OR REPLACE INTO cause VALUES (3, 'credit'); UPDATE event SET cause = 3 WHERE cause "
@@ -275,7 +275,7 @@ static void a_cause_that_is_gone_is_shown(void **state)
     unlink(path);
 }
 
-static void foreign_files_get_a_sentence(void **state)
+CASE(foreign_files_get_a_sentence)
 {
     static const char *const content[] = {
         "", "not a trace at all, but long enough to look like a file", "SQLite format 3"};
@@ -296,7 +296,7 @@ static void foreign_files_get_a_sentence(void **state)
 }
 
 /* A trace whose tables were spoilt after it was written: no crash, whatever the numbers. */
-static void spoilt_tables_do_no_harm(void **state)
+CASE(spoilt_tables_do_no_harm)
 {
     static const char *const spoil[] = {
         "UPDATE track SET rank = 99999",
@@ -357,7 +357,7 @@ static long one_number(sqlite3 *db, const char *sql)
 /* A row of `track` whose number was damaged, so that it is above the last one's: it is left out.
  * The table is one page: type 13, at 3 the count of cells, from 8 on where they lie; a cell begins
  * with its bytes and its number (SQLite's file format). */
-static void a_row_out_of_order_is_left_out(void **state)
+CASE(a_row_out_of_order_is_left_out)
 {
     char path[128], command[384], error[256];
     unsigned char page[65536];
@@ -401,7 +401,7 @@ static void a_row_out_of_order_is_left_out(void **state)
 
 /* Another file is written over it, in place, while it is open: nothing more is shown, and the
  * viewer does not die of a page that is gone. */
-static void a_file_cut_while_open_does_no_harm(void **state)
+CASE(a_file_cut_while_open_does_no_harm)
 {
     char path[128], command[384], error[256];
     snprintf(path, sizeof path, "%s.cut", big);
@@ -418,19 +418,4 @@ static void a_file_cut_while_open_does_no_harm(void **state)
     unlink(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(occupancy_is_the_sum_of_events),
-        cmocka_unit_test(deep_windows_are_exact),
-        cmocka_unit_test(overlap_over_time_adds_up_to_the_view),
-        cmocka_unit_test(bytes_in_flight_reach_their_peak_and_no_more),
-        cmocka_unit_test(all_ranks_are_those_of_the_figures),
-        cmocka_unit_test(a_cause_that_is_gone_is_shown),
-        cmocka_unit_test(foreign_files_get_a_sentence),
-        cmocka_unit_test(spoilt_tables_do_no_harm),
-        cmocka_unit_test(a_row_out_of_order_is_left_out),
-        cmocka_unit_test(a_file_cut_while_open_does_no_harm),
-    };
-    return cmocka_run_group_tests(tests, make_big, clean);
-}
+FIXTURE(make_big, clean)

@@ -61,7 +61,7 @@ static void play(struct stage *s, const char *text, struct times *t)
     script_free(&script);
 }
 
-static void keys_are_answered_in_time(void **state)
+CASE(keys_are_answered_in_time)
 {
     const char *asked = getenv("MK_TUI_EVENTS"), *file = getenv("MK_TUI_TRACE");
     const struct generate_config config = {
@@ -103,10 +103,4 @@ static void keys_are_answered_in_time(void **state)
         assert_true(use.ru_maxrss <= 500 * 1024);
     if (!file)
         unlink(path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_are_answered_in_time)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

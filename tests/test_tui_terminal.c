@@ -133,7 +133,7 @@ static int skip_without_tmux(void)
     return 1;
 }
 
-static void it_shows_what_it_dumps_and_follows_a_resize(void **state)
+CASE(it_shows_what_it_dumps_and_follows_a_resize)
 {
     if (skip_without_tmux())
         return;
@@ -153,7 +153,7 @@ static void it_shows_what_it_dumps_and_follows_a_resize(void **state)
     terminal_is_restored("status=0");
 }
 
-static void keys_and_mouse_of_a_terminal_arrive(void **state)
+CASE(keys_and_mouse_of_a_terminal_arrive)
 {
     if (skip_without_tmux())
         return;
@@ -178,7 +178,7 @@ static void keys_and_mouse_of_a_terminal_arrive(void **state)
     terminal_is_restored("status=0");
 }
 
-static void ctrl_z_and_fg(void **state)
+CASE(ctrl_z_and_fg)
 {
     if (skip_without_tmux())
         return;
@@ -203,7 +203,7 @@ static int viewer_pid(void)
     return atoi(shell("ps -o pid= --ppid %d", top));
 }
 
-static void every_way_out_restores_the_terminal(void **state)
+CASE(every_way_out_restores_the_terminal)
 {
     static const struct {
         int signal;
@@ -223,7 +223,7 @@ static void every_way_out_restores_the_terminal(void **state)
     }
 }
 
-static void colours_are_as_many_as_the_terminal_has(void **state)
+CASE(colours_are_as_many_as_the_terminal_has)
 {
     static const struct {
         const char *environment;
@@ -244,7 +244,7 @@ static void colours_are_as_many_as_the_terminal_has(void **state)
     }
 }
 
-static void characters_are_those_of_the_locale(void **state)
+CASE(characters_are_those_of_the_locale)
 {
     if (skip_without_tmux())
         return;
@@ -270,7 +270,7 @@ static void expect_refusal(const char *line, const char *word)
         fail_msg("'%s' is not in: %s", word, result.err_text);
 }
 
-static void unusable_arguments_end_in_one_sentence(void **state)
+CASE(unusable_arguments_end_in_one_sentence)
 {
     char line[512];
     expect_refusal("tui", "missing");
@@ -293,7 +293,7 @@ static void unusable_arguments_end_in_one_sentence(void **state)
     expect_refusal(line, "needs a terminal");
 }
 
-static void a_terminal_that_cannot_place_the_cursor_gets_a_sentence(void **state)
+CASE(a_terminal_that_cannot_place_the_cursor_gets_a_sentence)
 {
     static const char *const types[] = {"dumb", "nonsense-terminal", "''"};
     for (int i = 0; i < 3; i++) {
@@ -329,17 +329,4 @@ static int leave(void **state)
     return stage_clean(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_shows_what_it_dumps_and_follows_a_resize),
-        cmocka_unit_test(keys_and_mouse_of_a_terminal_arrive),
-        cmocka_unit_test(ctrl_z_and_fg),
-        cmocka_unit_test(every_way_out_restores_the_terminal),
-        cmocka_unit_test(colours_are_as_many_as_the_terminal_has),
-        cmocka_unit_test(characters_are_those_of_the_locale),
-        cmocka_unit_test(unusable_arguments_end_in_one_sentence),
-        cmocka_unit_test(a_terminal_that_cannot_place_the_cursor_gets_a_sentence),
-    };
-    return cmocka_run_group_tests(tests, find, leave);
-}
+FIXTURE(find, leave)

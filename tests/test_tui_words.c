@@ -5,7 +5,7 @@
 #include "tui/cells.h"
 #include "tui/words.h"
 
-static void lengths_have_three_or_four_digits(void **state)
+CASE(lengths_have_three_or_four_digits)
 {
     static const struct {
         double ns;
@@ -20,7 +20,7 @@ static void lengths_have_three_or_four_digits(void **state)
         assert_string_equal(words_length(out, known[i].ns), known[i].text);
 }
 
-static void a_time_shows_what_a_column_resolves(void **state)
+CASE(a_time_shows_what_a_column_resolves)
 {
     char out[32];
     assert_string_equal(words_time(out, 1204310, 10), "1.20431 ms");
@@ -29,7 +29,7 @@ static void a_time_shows_what_a_column_resolves(void **state)
     assert_string_equal(words_time(out, 0, 1), "0 ns");
 }
 
-static void times_go_out_and_in(void **state)
+CASE(times_go_out_and_in)
 {
     char out[32], error[96];
     double back;
@@ -43,7 +43,7 @@ static void times_go_out_and_in(void **state)
     }
 }
 
-static void widths_count_columns_and_not_bytes(void **state)
+CASE(widths_count_columns_and_not_bytes)
 {
     char out[32];
     assert_int_equal(cells_columns(words_length_in(out, 10, 38200)), 10);
@@ -51,7 +51,7 @@ static void widths_count_columns_and_not_bytes(void **state)
     assert_int_equal(cells_columns(words_length_in(out, 2, 38200)), 8);
 }
 
-static void a_time_needs_a_number_and_a_unit(void **state)
+CASE(a_time_needs_a_number_and_a_unit)
 {
     static const char *const bad[] = {"",       "5",     "ms",     "5 lightyears",
                                       "nan ms", "inf s", "1.5ms2", "epoch"};
@@ -69,7 +69,7 @@ static void a_time_needs_a_number_and_a_unit(void **state)
     assert_true(!relative && ns == 1500);
 }
 
-static void a_query_takes_what_it_names(void **state)
+CASE(a_query_takes_what_it_names)
 {
     struct query q;
     char error[96];
@@ -90,7 +90,7 @@ static void a_query_takes_what_it_names(void **state)
     assert_true(query_takes_track(&q, 99, 3, 12345));
 }
 
-static void other_words_are_refused(void **state)
+CASE(other_words_are_refused)
 {
     static const char *const bad[] = {"elephant",
                                       "rank",
@@ -113,7 +113,7 @@ static void other_words_are_refused(void **state)
     }
 }
 
-static void whatever_is_typed_ends(void **state)
+CASE(whatever_is_typed_ends)
 {
     struct query q;
     char error[96], text[80];
@@ -133,7 +133,7 @@ static void whatever_is_typed_ends(void **state)
 
 /* Monochrome says the same as colour: no two meanings share a glyph, neither in UTF-8 nor in
  * ASCII. */
-static void every_class_has_its_own_glyph(void **state)
+CASE(every_class_has_its_own_glyph)
 {
     for (int i = 0; i < SPAN_CLASSES; i++)
         for (int k = 0; k < i; k++) {
@@ -151,7 +151,7 @@ static void every_class_has_its_own_glyph(void **state)
 }
 
 /* A trace cannot send escape sequences, wide or broken characters to the terminal. */
-static void text_of_a_file_is_made_harmless(void **state)
+CASE(text_of_a_file_is_made_harmless)
 {
     char text[] = "a\033[2J\x9b\xff\xe4\xb8\xad"
                   "b\xe2\x88";
@@ -160,21 +160,4 @@ static void text_of_a_file_is_made_harmless(void **state)
     char good[] = "12 µs · 2×2";
     cells_clean(good);
     assert_string_equal(good, "12 µs · 2×2");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lengths_have_three_or_four_digits),
-        cmocka_unit_test(a_time_shows_what_a_column_resolves),
-        cmocka_unit_test(times_go_out_and_in),
-        cmocka_unit_test(widths_count_columns_and_not_bytes),
-        cmocka_unit_test(a_time_needs_a_number_and_a_unit),
-        cmocka_unit_test(a_query_takes_what_it_names),
-        cmocka_unit_test(other_words_are_refused),
-        cmocka_unit_test(whatever_is_typed_ends),
-        cmocka_unit_test(every_class_has_its_own_glyph),
-        cmocka_unit_test(text_of_a_file_is_made_harmless),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

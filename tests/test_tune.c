@@ -46,7 +46,7 @@ static const char *read_plans(void)
 
 /* A bad default is told, replaced, and gone in the next run. Products are so shallow that small
  * tiles take seven times as long: no neighbour on this machine makes that noise. */
-static void test_bad_default(void **state)
+CASE(test_bad_default)
 {
 #define SHAPE "ag_gemm --exec host --gpus 2 --shape 2048,512,16 "
     static const char other[] = "gemm_rs 8,8,8 kn fast 1x2 host # stays\n";
@@ -83,7 +83,7 @@ static void test_bad_default(void **state)
 }
 
 /* A near shape's plan is a default, too, as it was when the command began. */
-static void test_near(void **state)
+CASE(test_near)
 {
     write_plans("gemm_rs 256,512,256 kn fast 1x2 host tile=8,8 chunk-rows=8\n");
     expect("tune gemm_rs --exec host --gpus 2 --shapes 256,512,256:264,512,264 --iters 4 --rounds "
@@ -97,7 +97,7 @@ static void test_near(void **state)
 }
 
 /* A plan whose results are wrong is never taken, however fast, and the status says so. */
-static void test_wrong(void **state)
+CASE(test_wrong)
 {
     unlink(path); /* the formula's plan is the fastest by far, and launch 1 is of it */
     command_start(&r,
@@ -150,7 +150,7 @@ static void two_shapes_are_one_table(const char *csv)
     }
 }
 
-static void test_nodes(void **state)
+CASE(test_nodes)
 {
     char csv[300], line[512];
     unlink(path);
@@ -180,7 +180,7 @@ static void test_nodes(void **state)
 
 /* A MoE's plan is kept by its five numbers. Its result has room for rows as the plan's tiles need:
  * plans with more are right, too. */
-static void test_moe(void **state)
+CASE(test_moe)
 {
 #define MOE "moe_dispatch_gemm --exec host --gpus 2 --moe 300,64,64,8,2 "
     write_plans("moe_dispatch_gemm 300,64,64,8,2 kn fast 1x2 host tile=8,8\n");
@@ -216,7 +216,7 @@ static void test_moe(void **state)
 
 /* Attention's plan is kept by its mask, too, and is taken for that mask alone: on the host, on the
  * emulated GPU, in the simulator. */
-static void test_attention(void **state)
+CASE(test_attention)
 {
 #define ATTENTION "--attention 1,192,2,1,64 "
     expect("tune ring_attention --exec host --gpus 2 --shapes 1,192,2,1,64:1,128,2,2,64 --causal "
@@ -251,7 +251,7 @@ static void test_attention(void **state)
     assert_non_null(strstr(r.out_text, "pieces=5 as simulated at 4,1536,16,16,128 causal"));
 }
 
-static void test_rank_dies(void **state)
+CASE(test_rank_dies)
 {
     unlink(path);
     command_start(&r,
@@ -264,7 +264,7 @@ static void test_rank_dies(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     unlink(path);
     expect("tune all_gather --exec host", 2, "all_gather has no plans to choose from");
@@ -302,13 +302,4 @@ static int set_up(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_default), cmocka_unit_test(test_near),
-        cmocka_unit_test(test_wrong),       cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_moe),         cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_rank_dies),   cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, set_up, folder_remove);
-}
+FIXTURE(set_up, folder_remove)

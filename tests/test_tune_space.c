@@ -83,7 +83,7 @@ static void judge(const struct tune *t, uint32_t center, uint32_t from)
     }
 }
 
-static void test_all_options(void **state)
+CASE(test_all_options)
 {
     const struct {
         enum mk_op op;
@@ -145,7 +145,7 @@ static void test_all_options(void **state)
     }
 }
 
-static void test_given_values(void **state)
+CASE(test_given_values)
 {
     struct tune t = tune_of(MK_OP_AG_GEMM, "tile=256,128:128,128;pace=77;fanout", 1, 4);
     judge(&t, 0, 1);
@@ -162,7 +162,7 @@ static void test_given_values(void **state)
     assert_non_null(strstr(t.unfit_why, "chunks of 100 rows"));
 }
 
-static void test_bad_space(void **state)
+CASE(test_bad_space)
 {
     static const char *const bad[] = {"tiles", "tile=",           "tile=256,128:", "pace=none;=3",
                                       ";",     "tile=1,1 pace=3", "cluster=2"};
@@ -180,7 +180,7 @@ static void test_bad_space(void **state)
 
 /* A plan takes the default's place only where launches of one plan differ by less than the two do:
  * 1.451 times as fast by medians may be noise. */
-static void test_noise(void **state)
+CASE(test_noise)
 {
     struct tune_plan calm = {.ms = 14.51, .low = 14.3, .high = 14.7, .launches = 16},
                      noisy = {.ms = 14.51, .low = 9.1, .high = 19.8, .launches = 16},
@@ -194,7 +194,7 @@ static void test_noise(void **state)
 
 /* What a communicator makes of a measured plan is what the tuner reckoned its heap with, also where the plan
  * asks for nothing and the model has other defaults than the closed formula. */
-static void test_measured(void **state)
+CASE(test_measured)
 {
     static const struct tuning_table none;
     uint32_t others = 0;
@@ -215,14 +215,4 @@ static void test_measured(void **state)
         others += memcmp(&p.problem.tuning, &t.plans[0].made, sizeof p.problem.tuning) != 0;
     }
     assert_true(others > 0); /* or nothing was shown */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_options), cmocka_unit_test(test_given_values),
-        cmocka_unit_test(test_bad_space),   cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_measured),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static const char lines[] =
     "chunk-rows=512 fanout=2\n"
     "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
 
-static void test_lines(void **state)
+CASE(test_lines)
 {
     struct tuning_table t = table_of(lines);
     assert_int_equal(t.count, 4);
@@ -74,7 +74,7 @@ static void test_lines(void **state)
 
 /* Files that were written until 2026-11-23 are read; what a person writes is refused, with the new
  * spelling. */
-static void test_old_lines(void **state)
+CASE(test_old_lines)
 {
     struct tuning_table old = table_of("ag_gemm 8192,1024,8192 kn fast 2x4 G tile=256x128 "
                                        "roles=128+0+4+0 chunk_rows=512 width=2"),
@@ -101,7 +101,7 @@ static void test_old_lines(void **state)
 }
 
 /* A knob's name is the option's, too; it is no part of one, and nothing longer. */
-static void test_names(void **state)
+CASE(test_names)
 {
     assert_int_equal(tuning_knob_of("chunk-rows=512", 10), TUNING_CHUNK_ROWS);
     assert_int_equal(tuning_knob_of("chunk_rows=512", 10), -1);
@@ -110,7 +110,7 @@ static void test_names(void **state)
     assert_int_equal(tuning_knob_of("", 0), -1);
 }
 
-static void test_bad_lines(void **state)
+CASE(test_bad_lines)
 {
 #define KEY "gemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 "
     static const struct {
@@ -180,7 +180,7 @@ static void test_bad_lines(void **state)
     tuning_close(&t);
 }
 
-static void test_exact(void **state)
+CASE(test_exact)
 {
     struct tuning_table t = table_of(lines);
     struct mk_problem q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048);
@@ -251,7 +251,7 @@ static void test_exact(void **state)
 }
 
 /* Attention's mask is part of its key: a plan of a full one is no plan of a causal one. */
-static void test_masks(void **state)
+CASE(test_masks)
 {
     struct tuning_table t =
         table_of("ring_attention 4,8192,16,16,128 full fast 1x4 G pieces=4 date=2026-11-22\n"
@@ -301,7 +301,7 @@ static void test_masks(void **state)
     assert_null(strstr(text, "pieces=1"));
 }
 
-static void test_nearest(void **state)
+CASE(test_nearest)
 {
     struct tuning_table t =
         table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=1000\n"
@@ -343,7 +343,7 @@ static void test_nearest(void **state)
 
 /* A plan that is kept is the plan that comes back, other lines stay, and what was kept for the same
  * before is gone. */
-static void test_store(void **state)
+CASE(test_store)
 {
     struct tuning_entry e;
     struct mk_problem q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048);
@@ -416,7 +416,7 @@ static struct tuning_entry entry_of(uint64_t m)
 }
 
 /* Several `tune` at once keep all their plans. */
-static void test_stores_at_once(void **state)
+CASE(test_stores_at_once)
 {
     enum { STORERS = 4, PLANS = 25 };
     pid_t pids[STORERS];
@@ -452,7 +452,7 @@ static void test_stores_at_once(void **state)
 
 /* Nothing is written to a link or file that lies in the way of the file that is renamed into
  * place. */
-static void test_store_through_a_trap(void **state)
+CASE(test_store_through_a_trap)
 {
     char trap[300], victim[300], text[32] = "";
     struct tuning_entry e = entry_of(64);
@@ -481,7 +481,7 @@ static void test_store_through_a_trap(void **state)
 }
 
 /* Which file is read, and that what is compiled in makes sense. */
-static void test_places(void **state)
+CASE(test_places)
 {
     struct tuning_table t;
     char config[128];
@@ -524,20 +524,4 @@ static void test_places(void **state)
     tuning_close(&t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_old_lines),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_store),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_stores_at_once),
-        cmocka_unit_test(test_store_through_a_trap),
-    };
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
-}
+FIXTURE(folder_make, folder_remove)

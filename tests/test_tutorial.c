@@ -34,7 +34,7 @@ static void expect(const char *path, const char *text, char *out, size_t size)
     free(all);
 }
 
-static void listings_are_the_files(void **state)
+CASE(listings_are_the_files)
 {
     static char expected[1 << 20];
     if (access(PAGE, R_OK)) {
@@ -91,7 +91,7 @@ static void check_made(const char *script, const char *file, const char *text)
 
 /* What draws them (simulated launches, numbers of pictures, the viewer's screens) still says the
  * same. */
-static void pictures_are_todays(void **state)
+CASE(pictures_are_todays)
 {
     if (!command_draws())
         skip();
@@ -99,7 +99,7 @@ static void pictures_are_todays(void **state)
                "pictures of the documents are old: `make pictures` draws them");
 }
 
-static void predictions_are_todays(void **state)
+CASE(predictions_are_todays)
 {
     check_made("python3 docs/predictions.py", "/mkernel",
                "docs/PREDICTIONS.md is old: `make predictions` writes it");
@@ -107,7 +107,7 @@ static void predictions_are_todays(void **state)
 
 /* Measured rows beside what the page says: by operator, shape, ranks and device; others are left
  * out, and a folder without any is said. */
-static void measurements_are_compared(void **state)
+CASE(measurements_are_compared)
 {
     static const char header[] =
         "m,n,k,fused_ms,efficiency,cublas_nccl_ms,torch_fused_ms,op,gpus,device\n";
@@ -133,12 +133,4 @@ static void measurements_are_compared(void **state)
     }
     remove(path);
     remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(measurements_are_compared), cmocka_unit_test(listings_are_the_files),
-        cmocka_unit_test(pictures_are_todays), cmocka_unit_test(predictions_are_todays)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ static void expect(const char *line, int status, const char *says)
         fail_msg("mkernel %s: printed \"%s\"", line, r.out_text);
 }
 
-static void test_arguments(void **state)
+CASE(test_arguments)
 {
     expect("bench fabric --help", 0, "--peer-nic");
     expect("bench fabric --size 17", 2, "multiples of 16");
@@ -41,7 +41,7 @@ static void test_arguments(void **state)
     expect("bench ring now", 2, "one argument too many");
 }
 
-static void test_dead_ends(void **state)
+CASE(test_dead_ends)
 {
     expect("bench fabric --nic nosuch", 2, "there is no NIC nosuch");
     expect("bench fabric --nic soft --peer-nic nosuch", 2, "there is no NIC nosuch");
@@ -51,7 +51,7 @@ static void test_dead_ends(void **state)
 }
 
 /* Two tries of 1.07 s each; the defaults would give a silent peer up after 0.5 s. */
-static void test_run_waits_as_asked(void **state)
+CASE(test_run_waits_as_asked)
 {
     setenv("SOFTNIC", "drop-peer=soft0", 1);
     expect("run ag_gemm --exec host --nodes 2 --gpus 1 --nic soft --shape 128,16,32 --verbs "
@@ -78,7 +78,7 @@ static double column_of(const char *text, const char *head, const char *bytes, i
     return value;
 }
 
-static void test_measures(void **state)
+CASE(test_measures)
 {
     expect("bench fabric --nic soft --min 64 --max 256 --iters 300", 0, "BW average[MiB/sec]");
     for (int column = 2; column <= 4; column++)
@@ -105,7 +105,7 @@ static void test_measures(void **state)
 
 /* Both ways at once: each end checks the bytes and flags that the other put, in each half of the
  * data; and where a wire has no way back of its own, both together are no faster than it. */
-static void test_both_ways(void **state)
+CASE(test_both_ways)
 {
     setenv("SOFTNIC", "bw=200MB/s", 1);
     expect("bench fabric --nic soft --test bw -s 256KB -n 100", 0, "BW average");
@@ -125,7 +125,7 @@ static void test_both_ways(void **state)
 }
 
 /* Over SRD the receiving end has to poll: its flags are checked all the same. */
-static void test_efa(void **state)
+CASE(test_efa)
 {
 #ifdef MK_HAVE_EFA
     expect("bench fabric --fabric efa --efa window=1", 2, "window takes 8 to 256");
@@ -139,14 +139,4 @@ static void test_efa(void **state)
     print_message("skipped: built without <infiniband/efadv.h>\n");
     skip();
 #endif
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments),          cmocka_unit_test(test_dead_ends),
-        cmocka_unit_test(test_run_waits_as_asked), cmocka_unit_test(test_measures),
-        cmocka_unit_test(test_both_ways),          cmocka_unit_test(test_efa),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ static void both_halves(char flags_way, char data_way, int relaxed)
     assert_int_equal(live, 0);
 }
 
-static void test_host(void **state)
+CASE_WITH(test_host, setup, NULL)
 {
     assert_int_equal(go(MK_MEMORY_HOST, 1), 0);
     both_halves('a', 'i', 1);
@@ -138,7 +138,7 @@ static void test_host(void **state)
     both_halves('a', 'a', 0);
 }
 
-static void test_dmabuf(void **state)
+CASE_WITH(test_dmabuf, setup, NULL)
 {
     assert_int_equal(go(MK_MEMORY_CUDA, 1), 0);
     assert_string_equal(set.how, "DMA-BUF");
@@ -147,7 +147,7 @@ static void test_dmabuf(void **state)
     both_halves('d', 'd', 1);
 }
 
-static void test_peer_memory(void **state)
+CASE_WITH(test_peer_memory, setup, NULL)
 {
     refuse_dmabuf = 1;
     assert_int_equal(go(MK_MEMORY_CUDA, 1), 0);
@@ -164,7 +164,7 @@ static void test_peer_memory(void **state)
     both_halves('a', 'i', 1);
 }
 
-static void test_neither(void **state)
+CASE_WITH(test_neither, setup, NULL)
 {
     refuse_from = 0;
     assert_int_equal(go(MK_MEMORY_CUDA, 1), -EOPNOTSUPP);
@@ -177,7 +177,7 @@ static void test_neither(void **state)
 }
 
 /* A GPU that does not order a NIC's writes gets none, though the NIC could. */
-static void test_unordered(void **state)
+CASE_WITH(test_unordered, setup, NULL)
 {
     in_order = 0;
     assert_int_equal(go(MK_MEMORY_CUDA, 1), -EOPNOTSUPP);
@@ -187,7 +187,7 @@ static void test_unordered(void **state)
     mr_deregister(&api, &set);
 }
 
-static void test_half(void **state)
+CASE_WITH(test_half, setup, NULL)
 {
     struct rlimit limit = {1 << 20, RLIM_INFINITY};
     struct rlimit before;
@@ -205,7 +205,7 @@ static void test_half(void **state)
     setrlimit(RLIMIT_MEMLOCK, &before);
 }
 
-static void test_layouts(void **state)
+CASE_WITH(test_layouts, setup, NULL)
 {
     const struct mr_heap bad[] = {{MK_MEMORY_HOST, cuda_base, 0, BYTES},
                                   {MK_MEMORY_HOST, cuda_base, 100, BYTES},
@@ -217,18 +217,4 @@ static void test_layouts(void **state)
     assert_int_equal(mr_register(&api, &pd, &flags_only, 1, &set, error, sizeof error), 0);
     assert_null(set.data);
     assert_int_equal(call_count, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_host, setup),
-        cmocka_unit_test_setup(test_dmabuf, setup),
-        cmocka_unit_test_setup(test_peer_memory, setup),
-        cmocka_unit_test_setup(test_neither, setup),
-        cmocka_unit_test_setup(test_unordered, setup),
-        cmocka_unit_test_setup(test_half, setup),
-        cmocka_unit_test_setup(test_layouts, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,7 +124,7 @@ static void look(uint64_t *seen)
     }
 }
 
-static void test_no_inline(void **state)
+CASE(test_no_inline)
 {
     enum { PUTS = 3000 };
     uint64_t over = 0, seen[PLACES] = {0}, end = pair_now() + 60000000000ull;
@@ -166,7 +166,7 @@ static int told(struct fabric_completion *c, int max)
 
 /* Of a put that was posted before, nothing is known: its QP was taken down before its
  * completion. */
-static void test_refused(void **state)
+CASE(test_refused)
 {
     struct fabric_completion c[8];
     open_altered(NULL, "qps=1");
@@ -191,7 +191,7 @@ static void test_refused(void **state)
     close_both();
 }
 
-static void test_no_polling(void **state)
+CASE(test_no_polling)
 {
     struct fabric_completion c[8];
     open_altered(NULL, "qps=1");
@@ -212,7 +212,7 @@ static void test_no_polling(void **state)
 }
 
 /* A rank that only receives hears of it too, and not by its timeout. */
-static void test_fatal(void **state)
+CASE(test_fatal)
 {
     struct fabric_completion c[8];
     open_altered(own_events, "qps=2");
@@ -224,15 +224,4 @@ static void test_fatal(void **state)
     assert_int_equal(put(0, 16), -EPIPE);
     assert_int_equal(told(c, 8), 0);
     close_both();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_inline),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_polling),
-        cmocka_unit_test(test_fatal),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,7 +167,7 @@ static int run_order(const char *verbs, const char *softnic, uint64_t launches)
     return l.broken[0] != 0;
 }
 
-static void test_order(void **state)
+CASE(test_order)
 {
     mutation = NOTHING;
     pair_devices = 2;
@@ -182,7 +182,7 @@ static void test_order(void **state)
     assert_int_equal(run_order("qps=3,max_message=4096", "delay=1ms~0.02,seed=3", 40), 0);
 }
 
-static void test_order_on_one_device(void **state)
+CASE(test_order_on_one_device)
 {
     mutation = NOTHING;
     pair_devices = 1;
@@ -191,7 +191,7 @@ static void test_order_on_one_device(void **state)
 }
 
 /* So the test above would see it. */
-static void test_mutants(void **state)
+CASE(test_mutants)
 {
     if (WATCHED) {
         printf("a mutant is a data race, which the thread sanitizer reports\n");
@@ -216,7 +216,7 @@ static void test_mutants(void **state)
 
 /* ---- shares ---- */
 
-static void test_shares(void **state)
+CASE(test_shares)
 {
     struct pair_rank r[2];
     char text[256];
@@ -255,7 +255,7 @@ static void test_shares(void **state)
 
 /* ---- different numbers ---- */
 
-static void test_uneven(void **state)
+CASE(test_uneven)
 {
     struct pair_rank r[2];
     char addresses[2 * 4096];
@@ -291,7 +291,7 @@ static void test_uneven(void **state)
 
 /* ---- failures ---- */
 
-static void test_broken_device(void **state)
+CASE(test_broken_device)
 {
     struct pair_rank r[2];
     struct fabric_completion c;
@@ -331,7 +331,7 @@ static void test_broken_device(void **state)
         pair_rank_close(&r[i]);
 }
 
-static void test_refused(void **state)
+CASE(test_refused)
 {
     struct fabric *f;
     struct verbs_api api;
@@ -361,15 +361,4 @@ static void test_refused(void **state)
     assert_int_equal(verbs_rc_open(&f, &config, error, sizeof error), -ENOSPC);
     assert_non_null(strstr(error, "900 peers are too many for the verbs fabric over 2 devices"));
     free(heap);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),         cmocka_unit_test(test_order_on_one_device),
-        cmocka_unit_test(test_shares),        cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_broken_device), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_mutants),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

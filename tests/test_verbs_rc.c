@@ -75,7 +75,7 @@ static int data_before_flag(uint32_t rank, int fd)
     return bad;
 }
 
-static void test_data_before_flag(void **state)
+CASE(test_data_before_flag)
 {
     order_options = "qps=2";
     assert_int_equal(pair_fork(data_before_flag), 0);
@@ -154,14 +154,14 @@ static void run_many(const char *options, uint64_t puts)
         pair_rank_close(&r[i]);
 }
 
-static void test_queue_wraps(void **state)
+CASE(test_queue_wraps)
 {
     run_many("qps=1,depth=32,signal_every=4", 5000);
     run_many("qps=3,depth=32,signal_every=32768", 5000); /* only the last of a flush is signaled */
     run_many("qps=16,depth=64,max_message=4096,signal_every=1", 5000);
 }
 
-static void test_room_comes_back_without_flush(void **state)
+CASE(test_room_comes_back_without_flush)
 {
     struct pair_rank r[2];
     assert_int_equal(pair_open(r, DATA, "qps=2,depth=8,signal_every=1000"), 0);
@@ -180,7 +180,7 @@ static void test_room_comes_back_without_flush(void **state)
 
 /* ---- what is refused ---- */
 
-static void test_refusals(void **state)
+CASE(test_refusals)
 {
     struct pair_rank r[2];
     assert_int_equal(pair_open(r, 65536, "qps=1"), 0);
@@ -204,7 +204,7 @@ static void test_refusals(void **state)
         pair_rank_close(&r[i]);
 }
 
-static void test_foreign_addresses(void **state)
+CASE(test_foreign_addresses)
 {
     struct pair_rank r[2];
     char addresses[2 * 4096];
@@ -261,7 +261,7 @@ static int first_failure(struct fabric *f, struct fabric_completion *failure, ui
     return -1;
 }
 
-static void test_failed_work_request(void **state)
+CASE(test_failed_work_request)
 {
     struct pair_rank r[2];
     assert_int_equal(pair_open(r, DATA, "qps=1,depth=64"), 0);
@@ -349,12 +349,12 @@ static int peer_dies(uint32_t rank, int fd)
     return c.status == 0 || !c.detail[0];
 }
 
-static void test_dead_peer(void **state)
+CASE(test_dead_peer)
 {
     assert_int_equal(pair_fork(peer_dies), 0);
 }
 
-static void test_options(void **state)
+CASE(test_options)
 {
     struct verbs_options o;
     char error[128] = "";
@@ -375,19 +375,4 @@ static void test_options(void **state)
         assert_int_equal(o.qps, 4);
         assert_true(strlen(error) > 20);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_data_before_flag),
-        cmocka_unit_test(test_queue_wraps),
-        cmocka_unit_test(test_room_comes_back_without_flush),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_foreign_addresses),
-        cmocka_unit_test(test_failed_work_request),
-        cmocka_unit_test(test_dead_peer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

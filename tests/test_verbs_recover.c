@@ -142,13 +142,13 @@ static void run(const char *options, uint64_t puts, int failures)
         pair_rank_close(&r[i]);
 }
 
-static void test_recovered(void **state)
+CASE(test_recovered)
 {
     run("qps=1,timeout=20", 3000, 12);
     run("qps=2,timeout=20,max_message=4096,mtu=256,depth=64", 3000, 12);
 }
 
-static void test_one_of_two_devices(void **state)
+CASE(test_one_of_two_devices)
 {
     pair_devices = 2;
     run("qps=1,timeout=20", 3000, 12);
@@ -192,7 +192,7 @@ static const char *first_failure(const char *options, int polled, int seconds, u
     return c.status ? c.detail : "";
 }
 
-static void test_what_stays_broken(void **state)
+CASE(test_what_stays_broken)
 {
     uint64_t ms;
     assert_string_equal(first_failure("qps=1,timeout=17", 2, 20, &ms), "");
@@ -212,12 +212,4 @@ static void test_what_stays_broken(void **state)
     assert_int_equal(pair_softnic("link=roce"), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recovered),
-        cmocka_unit_test(test_one_of_two_devices),
-        cmocka_unit_test(test_what_stays_broken),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+FIXTURE(setup, NULL)

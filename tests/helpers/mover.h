@@ -81,18 +81,18 @@ static void mover_refusals(uint64_t m, uint64_t wrong, const char *says)
 
 /* ---- orders, bytes, faults ---- */
 
-static void test_orders(void **state)
+CASE(test_orders)
 {
     assert_true(ops_explore(mover.op, 32) >= 768 / OPS_PART);
 }
 
 /* Its own sends, C and the network's share aside: what a rank copies to itself is no link's. */
-static void test_bytes(void **state)
+CASE(test_bytes)
 {
     ops_bytes_are_minimal(mover.op, 0);
 }
 
-static void test_faults(void **state)
+CASE(test_faults)
 {
     ops_faults(mover.op, ops_shapes[0], 4, mover.mute);
 }

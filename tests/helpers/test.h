@@ -12,3 +12,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A case of the program: CASE(name) { ... }, or CASE_WITH a setup and a teardown of its own, each
+ * `int f(void **state)` or NULL. Cases run in the order in which they stand. */
+#define CASE(name) CASE_WITH(name, NULL, NULL)
+#define CASE_WITH(name, setup, teardown)                                                           \
+    static void name(void **state);                                                                \
+    __attribute__((constructor)) static void name##_is_a_case(void)                                \
+    {                                                                                              \
+        test_cases[__COUNTER__] = (struct CMUnitTest){#name, name, setup, teardown, NULL};         \
+    }                                                                                              \
+    static void name(void **state)
+
+/* The setup and the teardown of the program. */
+#define FIXTURE(setup, teardown)                                                                   \
+    __attribute__((constructor)) static void test_has_a_fixture(void)                              \
+    {                                                                                              \
+        test_setup = setup;                                                                        \
+        test_teardown = teardown;                                                                  \
+    }
+
+__attribute__((unused)) static struct CMUnitTest test_cases[64]; /* cmocka passes over empty ones */
+__attribute__((unused)) static CMFixtureFunction test_setup, test_teardown;
+
+#ifndef OWN_MAIN /* a program that defines it runs `test_cases` itself */
+int main(void)
+{
+    return cmocka_run_group_tests(test_cases, test_setup, test_teardown);
+}
+#endif
