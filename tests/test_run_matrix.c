@@ -1,12 +1,7 @@
 /* `mkernel run OP --check` is right for every operator over every fabric on every form of cluster,
  * at sizes that divide nothing, however tokens are routed; with --deterministic several runs give
  * the same bits, over either fabric. */
-#include "tests/helpers/command.h"
-
-#include <fcntl.h>
-#include "tests/helpers/test.h"
-
-#define SECONDS 60
+#include "tests/helpers/run_right.h"
 
 static const char *const fabrics[] = {"verbs", "efa"};
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__ /* ten times as slow */
@@ -17,106 +12,79 @@ static const unsigned forms[][2] = {{2, 2}};
 static const unsigned forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, {4, 1}};
 #endif
 
-static struct command_run r;
-static unsigned runs;
+/* ---- every form of cluster, both fabrics ---- */
 
-static void run(const char *line, const char *environment)
+/* `options` with the number behind each '*' times the ranks. */
+static void with_ranks(const char *options, unsigned world, char *out, size_t size)
 {
-    command_start(&r, line, environment, NULL);
-    command_finish(&r, SECONDS);
-    if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right"))
-        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal,
-                 r.seconds, r.out_text, r.err_text);
-    runs++;
+    size_t used = 0;
+    for (char *c = (char *)options; *c && used + 12 < size;)
+        if (*c == '*')
+            used += (size_t)snprintf(out + used, size - used, "%u",
+                                     world * (unsigned)strtoul(c + 1, &c, 10));
+        else
+            out[used++] = *c++;
+    out[used] = '\0';
 }
 
-static void run_form(const char *op, const unsigned form[2], const char *fabric,
-                     const char *options)
+static void everywhere(const char *op, const char *const *options, size_t count)
 {
-    char line[512];
-    snprintf(line, sizeof line,
-             "run %s --exec host --nic soft --fabric %s --nodes %u --gpus %u --iters " LAUNCHES
-             " --check %s",
-             op, fabric, form[0], form[1], options);
-    run(line, NULL);
+    for (size_t i = 0; i < COUNT(forms) * COUNT(fabrics) * count; i++) {
+        const unsigned *form = forms[i / count / COUNT(fabrics)];
+        char line[512], own[256];
+        with_ranks(options[i % count], form[0] * form[1], own, sizeof own);
+        snprintf(line, sizeof line,
+                 "run %s --exec host --nic soft --fabric %s --nodes %u --gpus %u --iters " LAUNCHES
+                 " --check %s",
+                 op, fabrics[i / count % COUNT(fabrics)], form[0], form[1], own);
+        right(line, NULL, "");
+    }
 }
 
-#define EACH_FORM(body)                                                                            \
-    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)                             \
-        for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++) {             \
-            unsigned world = forms[form][0] * forms[form][1];                                      \
-            char options[256];                                                                     \
-            body                                                                                   \
-        }
-#define RUN(op, ...)                                                                               \
-    (snprintf(options, sizeof options, __VA_ARGS__),                                               \
-     run_form(op, forms[form], fabrics[fabric], options))
-
-static void gemm(const char *op)
+CASE(test_gemms_everywhere)
 {
-    EACH_FORM({
-        RUN(op, "--shape %u,40,72", 33 * world);
-        RUN(op,
-            "--shape %u,200,328 --b-layout nk --tile 32,40 --chunk-rows 64 --pieces %d --seed 2",
-            65 * world, !strcmp(op, "gemm_rs") && forms[form][0] == 1 ? 1 : 3);
-        RUN(op, "--shape %u,136,8 --deterministic --burst 9 --warmup 0 --shots %d", 17 * world,
-            forms[form][0] == 1 && fabric ? 1 : 2);
-        RUN(op, "--shape %u,8,8 --burst 1", world);
-    })
+    static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar"};
+    static const char *const options[] = {
+        "--shape *33,40,72",
+        "--shape *65,200,328 --b-layout nk --tile 32,40 --chunk-rows 64 --seed 2",
+        "--shape *17,136,8 --deterministic --burst 9 --warmup 0",
+        "--shape *1,8,8 --burst 1",
+    };
+    for (size_t i = 0; i < COUNT(ops); i++)
+        everywhere(ops[i], options, COUNT(options));
 }
 
-CASE(test_ag_gemm)
+CASE(test_ring_attention_everywhere)
 {
-    gemm("ag_gemm");
-}
-
-CASE(test_gemm_rs)
-{
-    gemm("gemm_rs");
-}
-
-CASE(test_gemm_ar)
-{
-    gemm("gemm_ar");
-}
-
-CASE(test_ring_attention)
-{
-    EACH_FORM({
-        RUN("ring_attention", "--attention 2,%u,3,1,64", 33 * world);
-        RUN("ring_attention", "--attention 1,%u,4,4,128 --causal --tile 40,24 --chunk-rows 40",
-            2 * 37 * world);
-        RUN("ring_attention",
-            "--attention 3,%u,6,2,64 --causal --deterministic --burst 9 --warmup 0", 2 * 5 * world);
-        RUN("ring_attention", "--attention 1,%u,1,1,64", world);
-    })
+    static const char *const options[] = {
+        "--attention 2,*33,3,1,64",
+        "--attention 1,*74,4,4,128 --causal --tile 40,24 --chunk-rows 40",
+        "--attention 3,*10,6,2,64 --causal --deterministic --burst 9 --warmup 0",
+        "--attention 1,*1,1,1,64",
+    };
+    everywhere("ring_attention", options, COUNT(options));
 }
 
 /* Numbers of tokens that divide nothing; with `none` the last eighth of them is not there, and no
- * token of the last rank's. Of `few`, every other expert gets no token. A tile of moe_ffn is half
- * gate. */
-static void moe(const char *op, const char *tile, const char *more)
+ * token of the last rank's. Of `few`, every other expert gets no token. */
+CASE(test_moe_everywhere)
 {
-    EACH_FORM({
-        RUN(op, "--moe 21,64,40,%u,1 --routing even%s", 3 * world, more);
-        RUN(op, "--moe 37,200,72,%u,8 --routing even --b-layout nk", 8 * world);
-        RUN(op, "--moe 23,136,64,%u,1 --routing one --seed 3%s", world, more);
-        RUN(op, "--moe 13,72,8,%u,8 --routing one%s", 8 * world, more);
-        RUN(op, "--moe 25,72,136,%u,8 --routing few --tile %s --chunk-rows 8", 16 * world, tile);
-        RUN(op, "--moe 19,40,40,%u,%u --routing none --burst 9 --warmup 0%s", 2 * world,
-            world > 1 ? 3 : 2, more);
-        RUN(op, "--moe 19,8,40,%u,8 --routing none", 8 * world);
-    })
-}
-
-CASE(test_moe_dispatch_gemm)
-{
-    moe("moe_dispatch_gemm", "16,40", "");
-}
-
-CASE(test_moe_ffn)
-{
-    moe("moe_ffn", "16,48", " --deterministic");
+    static const char *const options[] = {
+        "--moe 21,64,40,*3,1 --routing even",
+        "--moe 37,200,72,*8,8 --routing even --b-layout nk",
+        "--moe 23,136,64,*1,1 --routing one --seed 3",
+        "--moe 13,72,8,*8,8 --routing one --deterministic",
+        "--moe 19,40,40,*3,3 --routing none --burst 9 --warmup 0 --deterministic",
+        "--moe 19,8,40,*8,8 --routing none",
+    };
+    static const char *const few[] = {
+        "--moe 25,72,136,*16,8 --routing few --tile 16,48 --chunk-rows 8"};
+    static const char *const few_of_dispatch[] = {
+        "--moe 25,72,136,*16,8 --routing few --tile 16,40 --chunk-rows 8"};
+    everywhere("moe_dispatch_gemm", options, COUNT(options));
+    everywhere("moe_dispatch_gemm", few_of_dispatch, 1);
+    everywhere("moe_ffn", options, COUNT(options));
+    everywhere("moe_ffn", few, 1); /* half of a tile is gate */
 }
 
 /* ---- bits ---- */
@@ -128,7 +96,7 @@ static void bits_of(const char *line, const char *environment, char bits[17])
     assert_true(fd >= 0);
     close(fd);
     snprintf(with_json, sizeof with_json, "%s --json %s", line, path);
-    run(with_json, environment);
+    right(with_json, environment, "");
     fd = open(path, O_RDONLY); /* not the file from before: the result was put in its place */
     assert_true(fd >= 0);
     assert_true(read(fd, text, sizeof text - 1) > 0);
@@ -154,14 +122,13 @@ CASE(test_deterministic)
         {"moe_ffn --moe 24,64,40,12,3", "compute=3,intra_comm=2,inter_send=2,inter_reduce=2"},
     };
     static const char *const networks[] = {"SOFTNIC=delay=1ms~0.1", "SOFTNIC=reorder=300us"};
-    for (size_t op = 0; op < sizeof ops / sizeof *ops; op++) {
+    for (size_t op = 0; op < COUNT(ops); op++) {
         char first[17] = "";
-        for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++) {
+        for (size_t fabric = 0; fabric < COUNT(fabrics); fabric++) {
             char line[256], split[320], seed[320], other[17];
             snprintf(line, sizeof line,
                      "run %s --deterministic --exec host --nic soft --fabric %s --nodes 3 --gpus 2 "
-                     "--check "
-                     "--iters " LAUNCHES,
+                     "--check --iters " LAUNCHES,
                      ops[op].options, fabrics[fabric]);
             snprintf(split, sizeof split, "%s --roles %s", line, ops[op].roles);
             snprintf(seed, sizeof seed, "%s --seed 2", line);
@@ -177,11 +144,4 @@ CASE(test_deterministic)
             assert_string_not_equal(first, other);
         }
     }
-}
-
-CASE(test_all_ran)
-{
-    unsigned ways = sizeof forms / sizeof *forms * sizeof fabrics / sizeof *fabrics;
-    print_message("%u runs\n", runs);
-    assert_int_equal(runs, ways * (3 * 4 + 4 + 2 * 7) + 6 * 2 * 4);
 }
