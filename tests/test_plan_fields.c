@@ -8,6 +8,7 @@
 #include "core/plan/plan_fields.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/plan_row.h"
+#include "experiments/common/problem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,34 @@ static const char *cell_of(const void *row, const char *name)
     }
     snprintf(cell, sizeof cell, "%.*s", (int)strcspn(cells, ","), cells);
     return cell;
+}
+
+/* `mkernel run OP --dtype fp16`: the option's value is the problem's. */
+CASE(options_ask_for_each)
+{
+    static struct problem_table table;
+    static const struct option_table own = {.usage = "run OP", .about = "."};
+    problem_table(&table, &own, PROBLEM_RUN, 0, "the plan");
+    for (EACH(f)) {
+        struct mk_problem q = problem_with(f, other(f)),
+                          made = {.op = q.op, .topo = {.nodes = 1, .gpus = 2}};
+        struct problem_options asked = {.sms = 0};
+        struct options_found found;
+        char option[PROBLEM_KNOB_TEXT], value[PLAN_FIELD_TEXT], words[PLAN_FIELD_TEXT], name[48],
+            error[256] = "";
+        enum mk_op op;
+        if (!f->help)
+            continue;
+        snprintf(value, sizeof value, "%s", plan_field_text(f, other(f), words));
+        snprintf(name, sizeof name, "%s", plan_op_name(q.op));
+        const int flag = f->kind == PLAN_FLAG || f->kind == PLAN_SUMS;
+        char *line[] = {NULL, name, problem_field_option(f, option), value};
+        if (options_parse(&table.table, flag ? 3 : 4, line, &asked, &found, error, sizeof error) ||
+            problem_check(&table, &found, &asked, &op, error, sizeof error))
+            fail_msg("%s: %s", f->name, error);
+        problem_fill(&asked, OP_SIZE_HOST, &made);
+        assert_int_equal(plan_field_get(f, &made), other(f));
+    }
 }
 
 CASE(rows_say_each_and_read_it_back)

@@ -7,12 +7,6 @@
 #include <string.h>
 
 const struct op_limit op_limit_moe = {
-    .name = "capacity",
-    .about =
-        "rows of its experts that a rank has room for, a row for each of the K places of a token; "
-        "where more come, the launch ends on all ranks with a sentence. Default: on up to 8 ranks "
-        "all that can come; else twice as many as come on the average (of ranks with fewer than "
-        "8 experts four times), and six times the root of those",
     .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
     .drops = offsetof(struct mk_problem, own) + MOE_DROPS * sizeof(uint64_t),
     .counted = offsetof(struct mk_problem, own) + MOE_COUNTED * sizeof(uint64_t),

@@ -47,8 +47,6 @@ struct op_shape {
  * struct mk_problem. 0: the plan's to say; a plan has it filled in, or 0 where all fits that can
  * come. */
 struct op_limit {
-    const char *name; /* "capacity": of the command line, and in options */
-    const char *about;
     size_t offset;
     size_t drops;   /* of a uint64_t: 1: what has no room is left out, by the operator's rule */
     size_t counted; /* of a uint64_t: 1: how much there is a launch reads from its OP_COUNT */

@@ -31,42 +31,73 @@ enum { SAID = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_TRACE_SET };
 #define WORDS(list, n) .kind = PLAN_WORD, .words = (list), .count = (n)
 
 const struct plan_field plan_fields[PLAN_FIELDS] = {
-    {"causal", .has = has_mask, .in = PLAN_IN_JSON, .kind = PLAN_FLAG, AT(int, attention.causal)},
+    {"causal", .has = has_mask, .in = PLAN_IN_JSON, .kind = PLAN_FLAG, AT(int, attention.causal),
+     .help = "a row attends to itself and the rows before it"},
     {"b_layout", "b_transposed", .has = has_layout,
-     .in = PLAN_IN_ROW | PLAN_IN_JSON | PLAN_IN_TRACE_SET, WORDS(layouts, 2),
-     AT(int, b_transposed)},
+     .in = PLAN_IN_ROW | PLAN_IN_JSON | PLAN_IN_TRACE_SET, WORDS(layouts, 2), AT(int, b_transposed),
+     .help = "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn"},
     {"sms", "most SMs", .in = PLAN_IN_SPEC, .form = "100", .count = PLAN_MOST_CTAS,
      AT(uint32_t, sms_most)},
     {"dtype", .has = has_dtypes, .in = SAID | PLAN_IN_JSON, WORDS(plan_dtypes, MK_PLAN_DTYPES),
-     .offset = (size_t)-1},
+     .offset = (size_t)-1,
+     .help = "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are "
+             "e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and --b-layout nk; "
+             "C is bf16. A token of a MoE has its scales behind it. Operators that only move rows "
+             "take fp8 and bytes as they are. Default bf16"},
     {"b_scales", .has = op_has_b_columns, .in = SAID | PLAN_IN_JSON_SET | PLAN_OF_FP8,
-     WORDS(plan_b_scales, 2), AT(int, b_columns)},
-    {"back", .has = op_has_back, .in = SAID | PLAN_IN_JSON, WORDS(plan_backs, 2),
-     AT(int, back_fp8)},
+     WORDS(plan_b_scales, 2), AT(int, b_columns),
+     .help = "of fp8: B has a scale for 128 x 128, or one for each of its columns. Default blocks"},
+    {"back", .has = op_has_back, .in = SAID | PLAN_IN_JSON, WORDS(plan_backs, 2), AT(int, back_fp8),
+     .help = "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, "
+             "half the bytes and 2.6e-2 of error for each rank or node that they come from. "
+             "Default bf16"},
     {"epilogue", .has = op_has_epilogue, .in = SAID | PLAN_IN_JSON, .kind = PLAN_EPILOGUE,
-     AT(uint32_t, epilogue)},
+     .form = "none|bias|silu|..", AT(uint32_t, epilogue),
+     .help = "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, "
+             "bias+silu, bias+gelu_tanh, and with an activation +gated (C[,j] = f(P[,j]) "
+             "P[,N/2+j]: SwiGLU, GeGLU); gemm_rs and gemm_ar: what follows the sum, residual, "
+             "residual+rmsnorm, residual+rmsnorm+quantize (e4m3 codes and scales of the normed "
+             "rows). Default none"},
     {"eps", .has = op_has_epilogue, .in = PLAN_IN_SPEC, .kind = PLAN_REAL, AT(float, eps)},
     {"split", .has = has_mask, .lacks = "splits no sequence",
      .in = (SAID | PLAN_IN_JSON) & ~PLAN_IN_TRACE_SET, WORDS(plan_splits, 2),
-     AT(int, attention.contiguous)},
+     AT(int, attention.contiguous),
+     .help = "with --causal, which rows of the sequence rank r of W holds: zigzag, blocks r and 2 "
+             "W - 1 - r of 2 W, so that all have the same work; contiguous, block r of W, as "
+             "without a mask. Default zigzag"},
     {"deterministic", .in = PLAN_IN_ROW | PLAN_IN_JSON, .kind = PLAN_SUMS, .words = sums,
-     .count = MK_PLAN_SUMS, AT(int, deterministic)},
+     .count = MK_PLAN_SUMS, AT(int, deterministic),
+     .help = "adds in rank order in fp32, so that every run gives the same bits"},
     {"a_in_heap", .kind = PLAN_FLAG, AT(int, a_in_heap)},
     {"a_offset", AT(uint64_t, a_offset)},
     {"c_in_heap", .in = PLAN_IN_ROW | PLAN_IN_TRACE_SET, .kind = PLAN_FLAG, .words = truths,
      .count = 2, AT(int, c_in_heap)},
     {"c_offset", AT(uint64_t, c_offset)},
     {"capacity", .lacks = "has no capacity", .form = "4096", LIMIT(offset),
-     .in = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_JSON_SET | PLAN_IN_TRACE_SET},
+     .in = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_JSON_SET | PLAN_IN_TRACE_SET,
+     .help = "rows of its experts that a rank has room for, a row for each of the K places of a "
+             "token; where more come, the launch ends on all ranks with a sentence. Default: on up "
+             "to 8 ranks all that can come; else twice as many as come on the average (of ranks "
+             "with fewer than 8 experts four times), and six times the root of those"},
     {"logical", .lacks = "has no experts", .form = "56", LIMIT(logical),
      .in = PLAN_IN_SPEC | PLAN_IN_JSON_SET | PLAN_IN_TRACE_SET},
     {"overflow", .lacks = "has room for all", .in = SAID | PLAN_IN_JSON_SET, WORDS(op_overflows, 2),
-     LIMIT(drops)},
+     LIMIT(drops),
+     .help = "where there is more than there is room for: end, the launch ends on all ranks; drop, "
+             "each rank keeps of its tokens' places on experts of one rank the first capacity / "
+             "ranks, in the order of tokens and places, so that nothing can overflow, and other "
+             "places count as none. Default end"},
     {"tokens", .lacks = "has no tokens", .in = PLAN_IN_SPEC, WORDS(op_counts, 2), LIMIT(counted)},
     {"launch", .lacks = "has whole launches", .in = SAID | PLAN_IN_JSON_SET, WORDS(op_launches, 2),
-     .has = op_has_halves, .offset = offsetof(struct op_limit, halves)},
+     .has = op_has_halves, .offset = offsetof(struct op_limit, halves),
+     .help = "halves: a launch is two kernels, one that sends and one that takes what has come, "
+             "between which a program can compute on all SMs (mk_launch_begin); here one follows "
+             "the other. Default whole"},
     {"engine", .in = SAID & ~PLAN_IN_ROW, WORDS(plan_engines, MK_ENGINES), .first = MK_ENGINE_WGMMA,
-     AT(enum mk_engine, engine)},
+     AT(enum mk_engine, engine),
+     .help = "whose kernels run on a GPU: Hopper's, by wgmma and TMA, or those of any GPU of "
+             "compute capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on "
+             "others"},
     {"timeout", "timeout in ns", AT(uint64_t, timeout_ns)},
     {"compute", "compute CTAs", .in = PLAN_IN_PLAN, AT(uint32_t, tuning.split.ctas[MK_COMPUTE])},
     {"intra_comm", "intra_comm CTAs", .in = PLAN_IN_PLAN,

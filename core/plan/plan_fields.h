@@ -39,12 +39,13 @@ struct plan_field {
     /* the last value that a plan without the option may have: of words the one that a sentence names
      * first; rows say it in place of less */
     uint32_t first;
-    const char *form; /* of a number in a spec: what it looks like */
+    const char *form; /* of a number in a spec, and of an epilogue: what it looks like */
     const char *unit; /* of a number in a trace */
     const char
         *lacks;     /* what an operator without it does: "splits no sequence". NULL: a plan says */
     uint32_t bytes; /* 4 or 8 at `offset` in struct mk_problem; 0: what lies elsewhere */
-    size_t offset;  /* of those: in struct op_limit, an offset of 8 bytes; -1: the dtype */
+    const char *help; /* of the command's option for it, "--b-layout"; NULL: it has none so */
+    size_t offset;    /* of those: in struct op_limit, an offset of 8 bytes; -1: the dtype */
 };
 
 enum { PLAN_FIELDS = 36 };

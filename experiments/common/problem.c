@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const layouts[] = {"kn", "nk"};
-
 /* ---- which operators take what ---- */
 
 /* Those of a command that `wanted` (NULL: all) is true of, a bit each. */
@@ -38,21 +36,6 @@ static uint32_t problem_ops_of_knob(enum problem_command command, uint32_t knob)
         if (!(op_of(op)->knobs >> knob & 1))
             bits &= ~(1u << op);
     return bits;
-}
-
-static int problem_has_layout(enum mk_op op)
-{
-    return op_of(op)->b_layout;
-}
-
-static int problem_takes_dtype(enum mk_op op)
-{
-    return op_has_fp8(op) || op_has_fp16(op);
-}
-
-static int problem_has_mask(enum mk_op op)
-{
-    return op_of(op)->causal;
 }
 
 /* ---- the table ---- */
@@ -113,120 +96,93 @@ static void problem_add_shapes(struct problem_table *t, enum problem_command com
     }
 }
 
-static void problem_add_limit(struct problem_table *t, enum problem_command command, size_t at)
+#define AT(field) .offset = offsetof(struct problem_options, field)
+
+/* Beside the fields, at their places in struct problem_options. */
+static const struct option_spec problem_copies = {
+    "replicas",
+    OPTION_NUMBERS,
+    AT(replicas),
+    "N",
+    "of the experts that ranks hold N are copies: tokens name E - N experts, of which those that "
+    "most tokens choose are on several ranks, and a token takes the nearest: on its rank, else in "
+    "its node, else any. Default 0",
+    1,
+    UINT32_MAX};
+
+/* A flag beside --deterministic. */
+static const struct option_spec problem_same_bits = {
+    "same-bits", OPTION_FLAG, .value = NULL,
+    .help =
+        "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
+        "--deterministic. ag_gemm, moe_dispatch_gemm; ring_attention whose ranks' runs of rows are "
+        "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
+    .max = MK_EVERYWHERE};
+
+char *problem_field_option(const struct plan_field *f, char text[PROBLEM_KNOB_TEXT])
 {
-    uint32_t limited = problem_ops_where(command, op_has_limit);
-    const struct op_limit *limit = NULL;
-    for (int op = 0; op < MK_OPS; op++)
-        limit = op_of(op)->limit ? op_of(op)->limit : limit;
-    if (!limited)
-        return;
-    *problem_add(t) = (struct option_spec){.name = limit->name,
-                                           .type = OPTION_NUMBERS,
-                                           .offset = at + offsetof(struct problem_options, limit),
-                                           .value = "ROWS",
-                                           .help = limit->about,
-                                           .min = 1,
-                                           .max = UINT32_MAX,
-                                           .parts = 1,
-                                           .contexts = limited,
-                                           .group = PROBLEM_GROUP};
+    snprintf(text, PROBLEM_KNOB_TEXT, "--%s", f->name);
+    for (char *c = text; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    return text;
 }
 
-/* Beside shapes and limits, at their places in struct problem_options. */
-#define AT(field) .offset = offsetof(struct problem_options, field)
-static const struct {
-    int (*wanted)(enum mk_op); /* NULL: every operator */
-    struct option_spec spec;
-} problem_specs[] = {
-    {op_has_limit,
-     {"overflow", OPTION_WORD, AT(drops), "end|drop",
-      "where there is more than there is room for: end, the launch ends on all ranks; drop, "
-      "each rank keeps of its tokens' places on experts of one rank the first "
-      "capacity / ranks, in the order of tokens and places, so that nothing can overflow, "
-      "and other places count as none. Default end",
-      .words = op_overflows, .word_count = 2}},
-    {op_has_halves,
-     {"launch", OPTION_WORD, AT(halves), "whole|halves",
-      "halves: a launch is two kernels, one that sends and one that takes what has come, between "
-      "which a program can compute on all SMs (mk_launch_begin); here one follows the other. "
-      "Default whole",
-      .words = op_launches, .word_count = 2}},
-    {op_has_limit,
-     {"replicas", OPTION_NUMBERS, AT(replicas), "N",
-      "of the experts that ranks hold N are copies: tokens name E - N experts, of "
-      "which those that most tokens choose are on several ranks, and a token takes "
-      "the nearest: on its rank, else in its node, else any. Default 0",
-      1, UINT32_MAX}},
-    {problem_has_mask,
-     {"causal", OPTION_FLAG, AT(causal), NULL, "a row attends to itself and the rows before it"}},
-    {problem_has_mask,
-     {"split", OPTION_WORD, AT(contiguous), "zigzag|contiguous",
-      "with --causal, which rows of the sequence rank r of W holds: zigzag, blocks r and "
-      "2 W - 1 - r of 2 W, so that all have the same work; contiguous, block r of W, as "
-      "without a mask. Default zigzag",
-      .words = plan_splits, .word_count = 2}},
-    {problem_has_layout,
-     {"b-layout", OPTION_WORD, AT(layout), "kn|nk",
-      "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn", .words = layouts,
-      .word_count = 2}},
-    {problem_takes_dtype,
-     {"dtype", OPTION_WORD, AT(dtype), "bf16|fp16|fp8|bytes",
-      "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are "
-      "e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and "
-      "--b-layout nk; C is bf16. A token of a MoE has its scales behind it. "
-      "Operators that only move rows take fp8 and bytes as they are. "
-      "Default bf16",
-      .words = plan_dtypes, .word_count = MK_PLAN_DTYPES}},
-    {op_has_b_columns,
-     {"b-scales", OPTION_WORD, AT(b_scales), "blocks|columns",
-      "of fp8: B has a scale for 128 x 128, or one for each of its columns. Default blocks",
-      .words = plan_b_scales, .word_count = 2}},
-    {op_has_back,
-     {"back", OPTION_WORD, AT(back), "bf16|fp8",
-      "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, half "
-      "the bytes and 2.6e-2 of error for each rank or node that they come from. Default bf16",
-      .words = plan_backs, .word_count = 2}},
-    {op_has_epilogue,
-     {"epilogue", OPTION_TEXT, AT(epilogue), "none|bias|silu|..",
-      "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, bias+silu, "
-      "bias+gelu_tanh, and with an activation +gated (C[,j] = f(P[,j]) P[,N/2+j]: SwiGLU, GeGLU); "
-      "gemm_rs and gemm_ar: what follows the sum, residual, residual+rmsnorm, "
-      "residual+rmsnorm+quantize (e4m3 codes and scales of the normed rows). "
-      "Default none"}},
-    {NULL,
-     {"deterministic", OPTION_FLAG, AT(deterministic), NULL,
-      "adds in rank order in fp32, so that every run gives the same bits"}},
-    {NULL,
-     {"same-bits", OPTION_FLAG, AT(deterministic), NULL,
-      "a row of C has the same bits whatever M, the plan and the number of ranks: more than "
-      "--deterministic. ag_gemm, moe_dispatch_gemm; ring_attention whose ranks' runs of rows are "
-      "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
-      .max = MK_EVERYWHERE}},
-    {op_on_gpu,
-     {"engine", OPTION_WORD, AT(engine), "wgmma|mma|device",
-      "whose kernels run on a GPU: Hopper's, by wgmma and TMA, or those of any GPU of compute "
-      "capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on others",
-      .words = plan_engines, .word_count = MK_ENGINES}},
-};
+/* Adds `s`, of operators that `wanted` is true of. */
+static void problem_add_of(struct problem_table *t, enum problem_command command, size_t at,
+                           const struct option_spec *s, int (*wanted)(enum mk_op))
+{
+    uint32_t contexts = problem_ops_where(command, wanted);
+    if (!contexts)
+        return;
+    struct option_spec *own = problem_add(t);
+    *own = *s;
+    own->offset += at;
+    own->contexts = wanted ? contexts : 0;
+    own->group = PROBLEM_GROUP;
+}
+
+static void problem_add_field(struct problem_table *t, enum problem_command command, size_t at,
+                              const struct plan_field *f)
+{
+    static char names[PLAN_FIELDS][PROBLEM_KNOB_TEXT], values[PLAN_FIELDS][48];
+    static const enum option_type types[] = {
+        [PLAN_NUMBER] = OPTION_NUMBERS, [PLAN_FLAG] = OPTION_FLAG,     [PLAN_WORD] = OPTION_WORD,
+        [PLAN_SUMS] = OPTION_FLAG,      [PLAN_EPILOGUE] = OPTION_TEXT,
+    };
+    const size_t i = (size_t)(f - plan_fields);
+    const int number = f->kind == PLAN_NUMBER;
+    struct option_spec s = {.name = problem_field_option(f, names[i]) + 2,
+                            .type = types[f->kind],
+                            AT(fields) + i * sizeof(union problem_value),
+                            .help = f->help,
+                            .value = number ? "N" : f->form,
+                            .min = (uint64_t)number,
+                            .max = number ? UINT32_MAX : 0};
+    if (f->kind == PLAN_WORD) {
+        s.words = f->words;
+        s.word_count = f->count;
+        s.value = values[i];
+        values[i][0] = '\0';
+        for (uint32_t word = 0; word < f->count; word++)
+            mk_append(values[i], sizeof values[0], "%s%s", word ? "|" : "",
+                      f->words[(word + f->first) % f->count]);
+    }
+    problem_add_of(t, command, at, &s, f->has);
+    if (f->kind == PLAN_SUMS) {
+        struct option_spec more = problem_same_bits;
+        more.offset = s.offset;
+        problem_add_of(t, command, at, &more, f->has);
+    }
+}
 
 static void problem_add_problem(struct problem_table *t, enum problem_command command, size_t at)
 {
     problem_add_shapes(t, command, at);
-    problem_add_limit(t, command, at);
-    for (size_t i = 0; i < sizeof problem_specs / sizeof *problem_specs; i++) {
-        int (*wanted)(enum mk_op) = problem_specs[i].wanted;
-        uint32_t contexts = problem_ops_where(command, wanted);
-        if (!contexts ||
-            (command == PROBLEM_TUNE && /* which has no tokens to choose experts */
-             problem_specs[i].spec.offset == offsetof(struct problem_options, replicas)))
-            continue;
-        struct option_spec *s = problem_add(t);
-        *s = problem_specs[i].spec;
-        s->offset += at;
-        s->contexts = wanted ? contexts : 0;
-        s->group = PROBLEM_GROUP;
-    }
+    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++)
+        if (f->help)
+            problem_add_field(t, command, at, f);
+    if (command != PROBLEM_TUNE) /* which has no tokens to choose experts */
+        problem_add_of(t, command, at, &problem_copies, op_has_limit);
 }
 
 /* What the help says of an option of the plan, whose name and range are core's (core/plan/tuning.h). */
@@ -392,9 +348,27 @@ static int problem_find_op(const struct options_found *found, enum mk_op *op, ch
     return 0;
 }
 
-int problem_has_epilogue(const struct problem_options *o)
+static const char *problem_epilogue(const struct problem_options *o, const struct plan_field *f)
 {
-    return o->epilogue && strcmp(o->epilogue, "none") != 0;
+    const char *text = f->kind == PLAN_EPILOGUE ? o->fields[f - plan_fields].text : NULL;
+    return text && strcmp(text, "none") != 0 ? text : NULL;
+}
+
+static uint64_t problem_value_of(const struct problem_options *o, const struct plan_field *f)
+{
+    const union problem_value *v = &o->fields[f - plan_fields];
+    uint32_t bits = 0;
+    if (f->kind == PLAN_EPILOGUE && problem_epilogue(o, f))
+        epilogue_read("", v->text, &bits, NULL, 0);
+    return f->kind == PLAN_NUMBER ? v->number : f->kind == PLAN_EPILOGUE ? bits : (uint64_t)v->word;
+}
+
+uint64_t problem_asked(const struct problem_options *o, const char *field)
+{
+    const struct plan_field *f = plan_fields;
+    while (strcmp(f->name, field) != 0)
+        f++;
+    return problem_value_of(o, f);
 }
 
 /* Whether the operator takes what was given; else who does. */
@@ -417,8 +391,10 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
     int result = problem_find_op(found, op, error, size);
     if (!result)
         result = problem_check_op(t, found, *op, error, size);
-    if (!result && problem_has_epilogue(o))
-        result = epilogue_read("--epilogue ", o->epilogue, &(uint32_t){0}, error, size);
+    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS && !result; f++)
+        if (problem_epilogue(o, f))
+            result =
+                epilogue_read("--epilogue ", problem_epilogue(o, f), &(uint32_t){0}, error, size);
     if (result)
         return result;
     const struct op_shape *shape = op_of(*op)->shape;
@@ -438,7 +414,9 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
 
 void problem_fill(struct problem_options *o, enum op_size size, struct mk_problem *q)
 {
-    plan_set_dtype(q, o->dtype);
+    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++)
+        if (f->help)
+            plan_field_set(f, q, problem_value_of(o, f));
     if (!o->numbers[0]) {
         op_of(q->op)->choose_shape(size, mk_world(&q->topo), o->numbers);
         op_set_numbers(q, o->numbers);
@@ -447,21 +425,9 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
         op_numbers(q, o->numbers);
     }
     op_set_numbers(q, o->numbers);
-    q->attention.causal = o->causal;
-    q->attention.contiguous = o->contiguous;
-    op_set_limit(q, o->limit);
-    op_set_drops(q, o->drops);
-    op_set_halves(q, o->halves);
     if (o->replicas && o->replicas < q->moe.experts)
         op_set_logical(q, q->moe.experts - o->replicas);
-    q->b_transposed = o->layout;
-    q->b_columns = o->b_scales;
-    q->back_fp8 = o->back;
-    q->deterministic = o->deterministic;
-    if (problem_has_epilogue(o))
-        epilogue_read("", o->epilogue, &q->epilogue, NULL, 0);
     q->sms_most = (uint32_t)o->sms;
-    q->engine = o->engine;
     q->tuning = (struct mk_tuning){.split = o->roles};
     for (uint32_t i = 0; i < TUNING_KNOBS; i++)
         for (uint32_t part = 0; i != TUNING_ROLES && part < tuning_knobs[i].parts; part++)
@@ -487,8 +453,7 @@ const char *problem_heap_text(const struct mk_plan *plan, char text[PROBLEM_HEAP
     snprintf(text, PROBLEM_HEAP_TEXT, "%.3g %s of each rank's heap",
              bytes / (bytes < 1e9 ? 1e6 : 1e9), bytes < 1e9 ? "MB" : "GB");
     if (limit)
-        mk_append(text, PROBLEM_HEAP_TEXT, " (%s %lu)", op_of(plan->problem.op)->limit->name,
-                  limit);
+        mk_append(text, PROBLEM_HEAP_TEXT, " (capacity %lu)", limit);
     return text;
 }
 

@@ -3,21 +3,21 @@
 #pragma once
 
 #include "core/ops/op.h"
+#include "core/plan/plan_fields.h"
 #include "core/plan/tuning.h"
 #include "experiments/common/options.h"
 
 struct problem_options {
     uint64_t numbers[OP_DIMENSIONS]; /* of the operator's shape; 0: choose */
-    int causal, contiguous, layout, deterministic, dtype, back, b_scales;
-    const char *epilogue; /* its words; NULL or "none": none */
+    union problem_value {
+        int word; /* or flag */
+        uint64_t number;
+        const char *text;  /* an epilogue's words; NULL or "none": none */
+    } fields[PLAN_FIELDS]; /* of fields with an option */
     struct mk_role_split roles;
     uint64_t knobs[TUNING_KNOBS][2]; /* all but the roles; 0: choose */
     uint64_t sms;                    /* that the plan may have; 0: all */
-    uint64_t limit;                  /* struct op_limit; 0: choose */
-    int drops;                       /* what has no room (op_overflows) */
-    int halves;                      /* op_launches */
     uint64_t replicas;               /* of a MoE's experts, that are copies of others */
-    int engine;                      /* enum mk_engine */
 };
 
 /* Which of these options a command has. TUNE: the problem alone, of operators with tuned plans;
@@ -25,6 +25,7 @@ struct problem_options {
 enum problem_command { PROBLEM_RUN, PROBLEM_TUNE, PROBLEM_SIM };
 
 #define PROBLEM_GROUP "the problem"
+#define PROBLEM_KNOB_TEXT 32
 
 /* A table of options: those of the problem and the plan, then the command's own. */
 struct problem_table {
@@ -45,8 +46,12 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
 /* Prints the help; if an operator was named, its own help and the options that it takes. */
 void problem_help(const struct problem_table *t, const struct options_found *found, FILE *out);
 
-/* Whether an epilogue was asked for, other than none. */
-int problem_has_epilogue(const struct problem_options *o);
+/* What was asked for a field, "dtype": its word's number, its number, or of an epilogue whether there
+ * is one. */
+uint64_t problem_asked(const struct problem_options *o, const char *field);
+
+/* The option for a field, "--b-layout". Returns `text`. */
+char *problem_field_option(const struct plan_field *field, char text[PROBLEM_KNOB_TEXT]);
 
 /* Finds the operator that was named, and checks that it takes all options that were given, and as
  * many numbers. 0, or -EINVAL with a sentence. */
@@ -55,7 +60,6 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
 
 /* A knob on the command line, "--chunk-rows"; of one with several numbers a part, "--tile N".
  * Returns `text`. */
-#define PROBLEM_KNOB_TEXT 32
 char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT]);
 
 /* The problem's numbers, flags and tuning, of q->op on q->topo: what was given, else the operator's

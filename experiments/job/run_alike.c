@@ -13,8 +13,8 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
 {
     const struct run_options *o = &job->options;
     const struct op_shape *shape = op_of(o->op)->shape;
-    /* "--shape M", "--tile N" */
-    char names[OP_DIMENSIONS + 2 * TUNING_KNOBS][PROBLEM_KNOB_TEXT];
+    /* "--dtype", "--shape M", "--tile N" */
+    char names[PLAN_FIELDS + OP_DIMENSIONS + 2 * TUNING_KNOBS][PROBLEM_KNOB_TEXT];
     uint32_t count = 0;
     struct agree_field fields[COMM_FIELDS] = {
         {"command (run, bench, tune)", o->mode, AGREE_OPAQUE},
@@ -24,22 +24,11 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--gpus", o->gpus, AGREE_NUMBER},
         {"--fabric", (uint64_t)o->fabric, AGREE_OPAQUE},
         {"--shapes", agree_hash(o->shapes ? o->shapes : ""), AGREE_OPAQUE},
-        {"--causal", o->ask.causal != 0, AGREE_GIVEN},
-        {"--split", o->ask.contiguous != 0, AGREE_OPAQUE},
-        {"--capacity", o->ask.limit, AGREE_NUMBER},
-        {"--overflow", (uint64_t)o->ask.drops, AGREE_OPAQUE},
-        {"--launch", (uint64_t)o->ask.halves, AGREE_OPAQUE},
         {"--replicas", o->ask.replicas, AGREE_NUMBER},
         {"--tokens-now", agree_hash(o->tokens_now ? o->tokens_now : ""), AGREE_OPAQUE},
         {"--routing", (uint64_t)o->routing, AGREE_OPAQUE},
         {"--skew", agree_hash(o->skew ? o->skew : ""), AGREE_OPAQUE},
-        {"--b-layout", o->ask.layout != 0, AGREE_OPAQUE},
-        {"--dtype", (uint64_t)o->ask.dtype, AGREE_OPAQUE},
-        {"--b-scales", (uint64_t)o->ask.b_scales, AGREE_OPAQUE},
-        {"--back", (uint64_t)o->ask.back, AGREE_OPAQUE},
-        {"--epilogue", job->problem.epilogue, AGREE_OPAQUE},
-        {"--deterministic", o->ask.deterministic == MK_DETERMINISTIC, AGREE_GIVEN},
-        {"--same-bits", o->ask.deterministic == MK_EVERYWHERE, AGREE_GIVEN},
+        {"--same-bits", job->problem.deterministic == MK_EVERYWHERE, AGREE_GIVEN},
         {"--roles compute", o->ask.roles.ctas[MK_COMPUTE], AGREE_NUMBER},
         {"--roles intra_comm", o->ask.roles.ctas[MK_INTRA_COMM], AGREE_NUMBER},
         {"--roles intra_comm (warps of a compute block)", o->ask.roles.intra_comm_warps,
@@ -60,12 +49,23 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--space", agree_hash(o->space ? o->space : ""), AGREE_OPAQUE},
         {"--rounds", o->rounds, AGREE_NUMBER},
         {"--sms", o->ask.sms, AGREE_NUMBER},
-        {"--engine", (uint64_t)o->ask.engine, AGREE_OPAQUE},
         {"--verify", o->verify != 0, AGREE_GIVEN},
     };
     while (fields[count].name)
         count++;
     uint32_t first = count;
+    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++) {
+        const uint64_t value = plan_field_get(f, &job->problem);
+        const int flag = f->kind == PLAN_FLAG || f->kind == PLAN_SUMS;
+        if (!f->help)
+            continue;
+        problem_field_option(f, names[count - first]);
+        fields[count] = (struct agree_field){names[count - first], flag ? value == 1 : value,
+                                             flag                     ? AGREE_GIVEN
+                                             : f->kind == PLAN_NUMBER ? AGREE_NUMBER
+                                                                      : AGREE_OPAQUE};
+        count++;
+    }
     for (uint32_t i = 0; i < OP_DIMENSIONS; i++) { /* those behind its last are 0 */
         snprintf(names[count - first], sizeof names[0], "--%s %s", shape->option,
                  shape->dimensions[i].name ? shape->dimensions[i].name : "");

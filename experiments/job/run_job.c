@@ -111,29 +111,30 @@ static int run_job_place_copies(struct run_job *job, char *error, size_t size)
 static int run_job_check_exec_options(const struct run_options *o, char *error, size_t size)
 {
     const char *only = NULL;
+    const uint64_t dtype = problem_asked(&o->ask, "dtype");
     int torch = o->vs == RUN_VS_TORCH, cuda = o->exec != MK_EXEC_HOST;
     if (!cuda) /* the emulated GPU takes what the GPU takes */
-        only = o->shapes && o->mode != RUN_TUNE ? "--shapes"
-               : o->traced                      ? "--traced"
-               : o->ask.knobs[TUNING_PACE][0]   ? "--pace"
-               : o->ask.sms                     ? "--sms"
-               : o->ask.engine                  ? "--engine"
-               : torch                          ? "--vs torch"
-                                                : NULL;
+        only = o->shapes && o->mode != RUN_TUNE   ? "--shapes"
+               : o->traced                        ? "--traced"
+               : o->ask.knobs[TUNING_PACE][0]     ? "--pace"
+               : o->ask.sms                       ? "--sms"
+               : problem_asked(&o->ask, "engine") ? "--engine"
+               : torch                            ? "--vs torch"
+                                                  : NULL;
     else if (o->vs == RUN_VS_BLAS)
         only = "--vs blas";
-    if (cuda && o->ask.dtype && torch &&
-        (strcmp(plan_dtypes[o->ask.dtype], "fp8") || run_op_of(o->op)->product != RUN_GEMM))
+    if (cuda && dtype && torch &&
+        (strcmp(plan_dtypes[dtype], "fp8") || run_op_of(o->op)->product != RUN_GEMM))
         return mk_fail(
             -EINVAL, error, size,
             "--vs torch: PyTorch's fused operators are timed in bf16, and those of GEMMs in "
             "fp8; --dtype %s is set beside cuBLAS and NCCL without being asked",
-            plan_dtypes[o->ask.dtype]);
-    if (problem_has_epilogue(&o->ask) && o->mode != RUN_RUN)
+            plan_dtypes[dtype]);
+    if (problem_asked(&o->ask, "epilogue") && o->mode != RUN_RUN)
         return mk_fail(
             -EINVAL, error, size,
             "--epilogue is for run: bench and tune set products alone beside those of others");
-    if (o->ask.b_scales && o->mode != RUN_RUN)
+    if (problem_asked(&o->ask, "b_scales") && o->mode != RUN_RUN)
         return mk_fail(
             -EINVAL, error, size,
             "--b-scales columns is for run: bench and tune multiply by scales of blocks, "
