@@ -11,7 +11,6 @@ usage: docs/predictions.py MKERNEL [check]
             those first that say most; what has not begun in SECONDS (1200) is left out. Then compares
   compare   prints what the page says beside what the files in FOLDER say, and how far off it is
 """
-import csv
 import glob
 import json
 import os
@@ -20,6 +19,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+import measured
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "PREDICTIONS.md")
 CLUSTERS = [  # title, machine file, nodes, GPUs of a node
@@ -158,7 +159,7 @@ def simulate(mkernel, op, cluster, options, few):
         sys.exit("predictions: %s %s: %s" % (op, " ".join(options), done.stderr.strip()))
     r = json.loads(done.stdout)
     name, share = max(r["chain_ms"].items(), key=lambda part: part[1])
-    us, whole = r["ms_mean"] * 1e3, sum(r["chain_ms"].values())
+    us, whole = r["ms"] * 1e3, sum(r["chain_ms"].values())
     return "%s · %.2f · %s %.0f %%" % ("%.1f" % us if us < 100 else "%.0f" % us, r["efficiency"],
                                       name, 100 * share / whole)
 
@@ -249,21 +250,19 @@ def compare(folder):
     known, off = predicted(), []
     print("| table, row | predicted | measured | off | efficiency | in turn | PyTorch |\n|---|---|---|---|---|---|---|")
     for path in sorted(glob.glob(os.path.join(folder, "*.csv"))):
-        with open(path, encoding="utf-8", newline="") as f:
-            for row in csv.DictReader(f):
-                column = "%s×%s" % (row.get("gpus"), (row.get("device") or "").split(" ")[-1])
-                us = float(row.get("fused_ms") or 0) * 1e3
-                for cell in labels(row) if us > 0 else ():
-                    if cell + (column,) not in known:
-                        continue
-                    guess = known[cell + (column,)]
-                    off.append(abs(guess / us - 1) * 100)
-                    turn, torch = (next((float(row[c]) * 1e3 / us for c in columns if row.get(c)), None) for columns in (
-                        ("cublas_nccl_ms", "nccl_cudnn_ms", "torch_nccl_ms"), ("torch_fused_ms",)))
-                    print("| %s: %s | %.1f | %.1f | %+.0f %% | %s | %s | %s |" % (
-                        *cell, guess, us, (guess / us - 1) * 100, row["efficiency"],
-                        "" if turn is None else "%.2f" % turn, "" if torch is None else "%.2f" % torch))
-                    break
+        for row in measured.rows(path):
+            column, us = "%s×%s" % (row.get("gpus"), (row.get("device") or "").split(" ")[-1]), row["ms"] * 1e3
+            for cell in labels(row):
+                if cell + (column,) not in known:
+                    continue
+                guess = known[cell + (column,)]
+                off.append(abs(guess / us - 1) * 100)
+                turn, torch = (next((float(row[c]) * 1e3 / us for c in columns if row.get(c)), None) for columns in (
+                    ("cublas_nccl_ms", "nccl_cudnn_ms", "torch_nccl_ms"), ("torch_fused_ms",)))
+                print("| %s: %s | %.1f | %.1f | %+.0f %% | %s | %s | %s |" % (
+                    *cell, guess, us, (guess / us - 1) * 100, row["efficiency"],
+                    "" if turn is None else "%.2f" % turn, "" if torch is None else "%.2f" % torch))
+                break
     if not off:
         print("predictions: %s has no row that docs/PREDICTIONS.md predicts" % folder, file=sys.stderr)
         return 1

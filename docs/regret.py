@@ -13,13 +13,14 @@ worst (with OTHER's before them), of each cluster and of all also the one that n
 many are within 1.05, then the ten that are farthest, with their plans. Half an hour of two cores.
 """
 import concurrent.futures
-import csv
 import os
 import random
 import re
 import statistics
 import subprocess
 import sys
+
+import measured
 
 CLUSTERS = [(1, 2), (1, 4), (1, 8), (2, 8), (4, 8)]
 GEMMS = ["ag_gemm", "gemm_rs", "gemm_ar"]
@@ -83,10 +84,9 @@ def search(mkernel, folder, op, kind, nodes, gpus, options):
             print("%s: %s" % (label, done.stderr.strip()), file=sys.stderr)
     if not os.path.exists(file):
         return None
-    with open(file) as f:
-        rows = [r for r in csv.DictReader(f) if float(r["ms"]) > 0]
-    default, best = next(r for r in rows if r["default"] == "1"), min(rows, key=lambda r: float(r["ms"]))
-    return label, float(default["ms"]), float(best["ms"]), default["made"], best["made"]
+    rows = list(measured.rows(file))
+    default, best = next(r for r in rows if r["default"] == "1"), min(rows, key=lambda r: r["ms"])
+    return label, default["ms"], best["ms"], default["made"], best["made"]
 
 
 def regrets(pairs, which):

@@ -85,8 +85,8 @@ static void report(enum mk_op op, const char *lines)
     says("imbalance", 1, "1.20");
     says("tflops", 1, "500.0");
     says("tokens_per_us", 1, "0.26");
-    says("fused_ms", 1, "2.0000");
-    says("fused_ms", 2, "");
+    says("ms", 1, "2.0000");
+    says("ms", 2, "");
     says("efficiency", 2, "");
     says("verdict", 1, "right");
     says("verdict", 2, "wrong");

@@ -64,7 +64,7 @@ static const char job[] =
     "s=$?; [ $s = 3 ] || exit $((s ? s : 1))\n"
     "case \"$*\" in *--why*)\n"
     "    for json; do :; done\n"
-    "    echo '{\"rows\": [{\"fused_ms\": 0.1, \"why\": {\"whole_ns\": 100000, \"launch_ns\": "
+    "    echo '{\"rows\": [{\"ms\": 0.1, \"why\": {\"whole_ns\": 100000, \"launch_ns\": "
     "100000}}]}' >$json;;\n"
     "esac\n";
 

@@ -418,6 +418,28 @@ CASE(a_heat_map_may_have_holes)
     json_free(drawn);
 }
 
+/* A file whose jobs call their time as they did when it was made, and whose view knows no newer
+ * name: jobs of today come in beside them, and its view names the time of all. */
+CASE(older_files_keep_their_times)
+{
+    char path[128];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/older.db", folder);
+    make(path, 1);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "DROP VIEW jobs; CREATE VIEW jobs AS SELECT "
+                                  "json_extract(result, '$.ms_median') AS ms FROM job; UPDATE job "
+                                  "SET result = replace(result, 'ms_median', 'ms') WHERE id % 2",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    results("%s merge %s", path, other);
+    works(0);
+    assert_int_equal(query_integer(db, -1, "SELECT count(ms) FROM jobs", ""),
+                     query_integer(db, -2, "SELECT count(*) FROM job", ""));
+    sqlite3_close(db);
+}
+
 CASE(what_cannot_be_drawn_is_one_sentence)
 {
     static const struct {

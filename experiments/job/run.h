@@ -115,9 +115,9 @@ struct run_job {
 
 /* One rank's result; ranks exchange it as bytes. */
 struct run_result {
-    double ms_median, ms_min, ms_max; /* per launch; of times as run_burst measures them */
+    double ms, ms_min, ms_max; /* per launch; of times as run_burst measures them */
     /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
-    double blas_ms;
+    double gemm_ms;
     uint64_t launches, first_wrong; /* first_wrong: number of the launch, from 1; 0: none */
     struct check_result check;
     uint64_t bits; /* of all checked results: the same for the same bits */

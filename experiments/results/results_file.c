@@ -74,6 +74,32 @@ static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size
     return 0;
 }
 
+/* The schema's views, for this handle: a file's own are never run, and may be older ones. `write`:
+ * then those of the file become what they are here, for its other readers. */
+static int results_file_views(sqlite3 *db, int write)
+{
+    sqlite3 *ours = NULL;
+    const char *name, *sql;
+    int rc = sqlite3_open(":memory:", &ours) || sqlite3_exec(ours, results_schema, NULL, NULL, NULL)
+                 ? -ENOMEM
+                 : 0;
+    sqlite3_stmt *q =
+        query_ask(ours, "SELECT name, sql FROM sqlite_master WHERE type = 'view'", "");
+    while (!rc && query_row(q, "tt", &name, &sql)) {
+        int old =
+            write &&
+            !query_integer(db, 0, "SELECT count(*) FROM sqlite_master WHERE sql = ?1", "t", sql);
+        char *text = sqlite3_mprintf(old ? "DROP VIEW IF EXISTS %s; %s; CREATE TEMP %s"
+                                         : "%.0s%.0sCREATE TEMP %s",
+                                     name, sql, sql + strlen("CREATE "));
+        rc = !text ? -ENOMEM : sqlite3_exec(db, text, NULL, NULL, NULL) ? -EIO : 0;
+        sqlite3_free(text);
+    }
+    sqlite3_finalize(q);
+    sqlite3_close(ours);
+    return rc;
+}
+
 int results_open(sqlite3 **db, const char *path, char *error, size_t size)
 {
     *db = NULL;
@@ -85,6 +111,8 @@ int results_open(sqlite3 **db, const char *path, char *error, size_t size)
     } else {
         sqlite3_busy_timeout(*db, 5000); /* a sweep that is at work writes for moments */
         rc = results_file_is_ours(*db, path, error, size);
+        if (!rc && (rc = results_file_views(*db, 0)))
+            snprintf(error, size, "%s cannot be read: %s", path, sqlite3_errmsg(*db));
     }
     if (rc) {
         sqlite3_close(*db);
@@ -115,6 +143,8 @@ int results_create(sqlite3 **db, const char *path, char *error, size_t size)
         rc = rc ? rc : results_file_is_ours(*db, path, error, size);
         if (!rc && sqlite3_db_readonly(*db, "main") == 1)
             rc = mk_fail(-EACCES, error, size, "%s cannot be written: it is read-only", path);
+        if (!rc && (rc = results_file_views(*db, 1)))
+            snprintf(error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
     }
     if (rc) {
         sqlite3_close(*db);

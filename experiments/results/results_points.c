@@ -156,24 +156,17 @@ static int results_points_times(sqlite3 *db, int64_t id, struct result_job *j)
 static int results_points_jobs(sqlite3 *db, struct result_point *p)
 {
     static const char sql[] =
-        "SELECT id, repeat, verdict, sentence, json_extract(result, '$.flop'), "
-        "json_extract(result, '$.nvlink_bytes'), json_extract(result, '$.network_bytes'), "
-        "coalesce(json_extract(result, '$.ideal_ms'), json_extract(result, '$.ms_ideal')), "
-        "json_extract(result, '$.cublas_nccl_ms'), coalesce(json_extract(result, '$.gemm_ms'), "
-        "json_extract(result, '$.blas_ms')), json_extract(result, '$.nodes'), "
-        "json_extract(result, '$.gpus'), replace(trim(coalesce(json_extract(result, '$.shape'), "
-        "json_extract(result, '$.moe'), json_extract(result, '$.attention'), ''), '[]'), ', ', "
-        "','), json_extract(result, '$.fabric'), json_extract(result, '$.exec') FROM job WHERE "
-        "point = ?1 ORDER BY repeat";
+        "SELECT job, repeat, verdict, sentence, flop, nvlink_bytes, network_bytes, ideal_ms, "
+        "nodes, gpus, shape, fabric, exec FROM jobs WHERE point = ?1 ORDER BY repeat";
     struct result_figures f = {.flop = NAN};
     long long id, repeat, nodes, gpus;
     const char *verdict, *sentence, *shape, *fabric, *exec;
     QUERY q = query_ask(db, sql, "i", p->id);
     int rc = q ? 0 : -EIO;
-    p->figures = (struct result_figures){NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, "", "", "", ""};
-    while (!rc && query_row(q, "iittddddddoittt", &id, &repeat, &verdict, &sentence, &f.flop,
-                            &f.nvlink_bytes, &f.network_bytes, &f.ideal_ms, &f.in_turn_ms,
-                            &f.alone_ms, &nodes, &gpus, &shape, &fabric, &exec)) {
+    p->figures = (struct result_figures){NAN, NAN, NAN, NAN, 0, 0, "", "", "", ""};
+    while (!rc && query_row(q, "iittddddoittt", &id, &repeat, &verdict, &sentence, &f.flop,
+                            &f.nvlink_bytes, &f.network_bytes, &f.ideal_ms, &nodes, &gpus, &shape,
+                            &fabric, &exec)) {
         struct result_job *j = results_points_more(&p->jobs, &p->job_count, sizeof *p->jobs);
         if (!j) {
             rc = -ENOMEM;

@@ -22,7 +22,7 @@ struct result_job {
 
 /* Numbers of a result; NaN where it does not have them. */
 struct result_figures {
-    double flop, nvlink_bytes, network_bytes, ideal_ms, in_turn_ms, alone_ms;
+    double flop, nvlink_bytes, network_bytes, ideal_ms;
     uint32_t nodes, gpus;
     char op[32], exec[16], shape[80], fabric[80];
 };

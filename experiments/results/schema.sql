@@ -34,17 +34,18 @@ CREATE TABLE published (point INTEGER NOT NULL REFERENCES point, who TEXT NOT NU
 
 -- ---- the answers people want ----
 
--- A row a job, with what its result says in columns.
+-- A row a job, with what its result says in columns. Older files call its time ms_median, fused_ms or ms_mean, and the ideal one ms_ideal.
 CREATE VIEW jobs AS
 SELECT j.id AS job, j.point, p.key, j.repeat, j.verdict, j.sentence, j.seconds,
        json_extract(result, '$.op') AS op, json_extract(result, '$.exec') AS exec,
+       replace(trim(coalesce(json_extract(result, '$.shape'), json_extract(result, '$.moe'), json_extract(result, '$.attention'), ''), '[]'), ', ', ',') AS shape,
        json_extract(result, '$.nodes') AS nodes, json_extract(result, '$.gpus') AS gpus,
        json_extract(result, '$.fabric') AS fabric, json_extract(result, '$.roles') AS roles,
-       coalesce(json_extract(result, '$.ms_median'), json_extract(result, '$.fused_ms'), json_extract(result, '$.ms_mean')) AS ms,
+       coalesce(json_extract(result, '$.ms'), json_extract(result, '$.ms_median'), json_extract(result, '$.fused_ms'), json_extract(result, '$.ms_mean')) AS ms,
        coalesce(json_extract(result, '$.ideal_ms'), json_extract(result, '$.ms_ideal')) AS ideal_ms,
        json_extract(result, '$.flop') AS flop, json_extract(result, '$.nvlink_bytes') AS nvlink_bytes,
        json_extract(result, '$.network_bytes') AS network_bytes, j.begun, s.machine
-FROM job j JOIN point p ON p.id = j.point JOIN sweep s ON s.id = j.sweep;
+FROM job j JOIN point p ON p.id = j.point LEFT JOIN sweep s ON s.id = j.sweep;
 
 -- Every timed launch of the operator: one row a rank and launch, for data frames.
 CREATE VIEW samples AS

@@ -53,12 +53,12 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
             nvlink, network);
     if (s->right) {
         fprintf(f, "  \"slowest_rank\": %u,\n", s->slowest);
-        json_number(f, "ms_median", r->ms_median);
+        json_number(f, "ms", r->ms);
         json_number(f, "ms_min", r->ms_min);
         json_number(f, "ms_max", r->ms_max);
         json_number(f, "gflops_per_rank", run_gflops(s, flop));
-        if (r->blas_ms > 0)
-            json_number(f, "blas_ms", r->blas_ms);
+        if (r->gemm_ms > 0)
+            json_number(f, "gemm_ms", r->gemm_ms);
     }
     if (s->why && s->why->there && s->right) {
         fprintf(f, "  \"why\": {\n");
@@ -94,11 +94,11 @@ static void run_files_fill_row(struct csv_table *row, const struct run_summary *
     csv_whole(row, "nodes", q->topo.nodes);
     csv_whole(row, "gpus", q->topo.gpus);
     csv_text(row, "exec", plan_execs[s->job->options.exec]);
-    csv_number(row, "ms", "%.6f", r->ms_median * time);
+    csv_number(row, "ms", "%.6f", r->ms * time);
     csv_number(row, "ms_min", "%.6f", r->ms_min * time);
     csv_number(row, "ms_max", "%.6f", r->ms_max * time);
     csv_number(row, "gflops_per_rank", "%.3f", run_gflops(s, flop) * time);
-    csv_number(row, "blas_ms", "%.6f", r->blas_ms > 0 ? r->blas_ms * time : NAN);
+    csv_number(row, "gemm_ms", "%.6f", r->gemm_ms > 0 ? r->gemm_ms * time : NAN);
     csv_number(row, "relative_error", "%.3e", check_error(&s->check));
     csv_whole(row, "wrong", s->check.wrong);
     csv_text(row, "shape", op_problem_text(q, shape));

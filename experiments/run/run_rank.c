@@ -46,7 +46,7 @@ static int run_launches(struct run_rank *r)
     mk_sort(sorted, count);
     r->result.launches = o->iters;
     r->result.ms_min = sorted[0];
-    r->result.ms_median = mk_median(sorted, count);
+    r->result.ms = mk_median(sorted, count);
     r->result.ms_max = sorted[count - 1];
     if (o->vs == RUN_VS_BLAS) {
         for (int i = 0; i < 3; i++) {
@@ -59,7 +59,7 @@ static int run_launches(struct run_rank *r)
             pulse_trust(0);
         }
         mk_sort(blas, 3);
-        r->result.blas_ms = blas[1];
+        r->result.gemm_ms = blas[1];
     }
     return 0;
 }

@@ -22,7 +22,7 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
     for (uint32_t i = 0; i < job->identity.world; i++) {
         check_join(&s->check, &ranks[i].check);
         s->bits = mk_hash(s->bits ^ ranks[i].bits);
-        if (ranks[i].ms_median > ranks[s->slowest].ms_median)
+        if (ranks[i].ms > ranks[s->slowest].ms)
             s->slowest = i;
         if (s->checked && !check_right(&ranks[i].check))
             s->right = 0;
@@ -37,7 +37,7 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
 
 double run_gflops(const struct run_summary *s, double flop)
 {
-    double ms = s->ranks[s->slowest].ms_median;
+    double ms = s->ranks[s->slowest].ms;
     return s->right && ms > 0 ? flop / ms / 1e6 : 0;
 }
 
@@ -69,18 +69,17 @@ static void run_report_print_speed(FILE *out, const struct run_summary *s, doubl
     fprintf(out,
             "time      %.3f ms a launch (%.3f to %.3f%s), median of the slowest rank, %u; %lu "
             "launch%s",
-            r->ms_median, r->ms_min, r->ms_max, of, s->slowest, r->launches,
-            r->launches > 1 ? "es" : "");
+            r->ms, r->ms_min, r->ms_max, of, s->slowest, r->launches, r->launches > 1 ? "es" : "");
     if (s->job->options.warmup)
         fprintf(out, ", behind %lu to warm up", s->job->options.warmup);
     fprintf(out, "\n");
     if (flop > 0)
         fprintf(out, "speed     %.4g TFLOP/s a rank\n", run_gflops(s, flop) / 1e3);
     else
-        fprintf(out, "speed     %.3f GB/s into each rank\n", (double)moved / r->ms_median / 1e6);
-    if (r->blas_ms > 0)
+        fprintf(out, "speed     %.3f GB/s into each rank\n", (double)moved / r->ms / 1e6);
+    if (r->gemm_ms > 0)
         fprintf(out, "vs blas   %.3f ms for the same product by OpenBLAS alone: efficiency %.2f\n",
-                r->blas_ms, r->blas_ms / r->ms_median);
+                r->gemm_ms, r->gemm_ms / r->ms);
 }
 
 /* How near to its bound an element comes is said only of one that is beyond: right results come up

@@ -55,7 +55,7 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         gpu = &gpus.devices[comm->topo.rank % gpus.count];
     int64_t seed = (int64_t)o->seed;
     const struct trace_metric metrics[] = {
-        {"launch_median", "ms", result->ms_median},
+        {"launch_median", "ms", result->ms},
         {"launch_min", "ms", result->ms_min},
         {"launch_max", "ms", result->ms_max},
         {"relative_error", "", o->check ? check_error(&result->check) : 0},

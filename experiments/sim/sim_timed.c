@@ -209,8 +209,8 @@ static int sim_timed_write_json(const struct sim_timed_run *run)
     fprintf(f, "},\n");
     json_number(f, "events", (double)r->events);
     json_number(f, "seconds", r->seconds);
-    json_number(f, "ms_mean", run->launch / 1e6);
-    json_number(f, "ms_ideal", run->ideal / 1e6);
+    json_number(f, "ms", run->launch / 1e6);
+    json_number(f, "ideal_ms", run->ideal / 1e6);
     fprintf(f, "  \"efficiency\": %.6g\n}\n", run->ideal / run->launch);
     return result_close(&file, s->json);
 }

@@ -89,9 +89,7 @@ static void sweep_run_progress(struct running *r, const struct sweep_job *j, con
         return;
     QUERY q = query_ask(
         r->db,
-        "SELECT coalesce(json_extract(result, '$.ms_median'), json_extract(result, '$.fused_ms'), "
-        "json_extract(result, '$.ms_mean')) FROM job WHERE point = ?1 AND repeat = ?2 AND id IN "
-        "(SELECT job FROM sample)",
+        "SELECT ms FROM jobs WHERE point = ?1 AND repeat = ?2 AND job IN (SELECT job FROM sample)",
         "ii", r->points[j->point], (int64_t)j->repeat);
     query_row(q, "d", &ms);
     sweep_run_say_time(left, sweep_run_left(r));

@@ -146,8 +146,8 @@ int sweep_store_job(struct running *r, const struct sweep_job *j, const struct o
         "json_each(?2, '$.warmup_ms') s, json_each(s.value) l";
     /* a simulation's launches are alike */
     static const char simulated[] =
-        "INSERT INTO sample SELECT ?1, 'fused', 0, 0, 0, json_extract(?2, '$.ms_mean') WHERE "
-        "json_extract(?2, '$.ms_mean') IS NOT NULL AND json_extract(?2, '$.samples_ms') IS NULL";
+        "INSERT INTO sample SELECT ?1, 'fused', 0, 0, 0, json_extract(?2, '$.ms') WHERE "
+        "json_extract(?2, '$.command') = 'sim' AND json_extract(?2, '$.ms') IS NOT NULL";
     int rc = sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
     rc = rc ? rc
             : results_do(r->db,

@@ -124,7 +124,7 @@ explained() { # OP BENCH...: `bench --why` splits a launch that took about as lo
     python3 - "$build/gpu.json" <<'EOF'
 import json, sys
 for row in json.load(open(sys.argv[1]))["rows"]:
-    why, fused = row["why"], row["fused_ms"] * 1e6
+    why, fused = row["why"], row["ms"] * 1e6
     whole = why.pop("whole_ns")
     parts = sum(ns for name, ns in why.items() if name.endswith("_ns") and name != "early_ns")
     print("figure: traced %.1f us, timed %.1f" % (whole / 1e3, fused / 1e3))
