@@ -117,11 +117,11 @@ CASE(near_what_was_measured)
     struct validate_sum all;
     double *predicted = predictions(&m, TABLE, VALIDATE_MODEL);
     assert_true(m.count > 200 && m.shapes == 9);
-    validate_sum(&m, predicted, MK_OPS, &all);
+    assert_int_equal(validate_report(&m, predicted, NULL, &all), 0);
     double right = (double)all.right / all.apart;
     if (all.median > 0.035 || all.mean > 0.05 || all.default_worst > 0.10 || all.rank < 0.7 ||
         right < 0.88 || all.liked_within < 9)
-        fail_msg("median %.3f, mean %.3f, worst default %.3f, rank %.2f, right %.2f, liked %u",
+        fail_msg("median %.3f, mean %.3f, worst default %.3f, rank %.2f, right %.2f, liked %d",
                  all.median, all.mean, all.default_worst, all.rank, right, all.liked_within);
     assert_int_equal(all.shapes, 9);
     assert_int_equal(all.defaults, 9);
@@ -138,11 +138,11 @@ CASE(near_what_was_measured_of_sums)
     struct validate_sum all;
     double *predicted = predictions(&m, SUMS, VALIDATE_MODEL);
     assert_true(m.count == 63 && m.shapes == 7);
-    validate_sum(&m, predicted, MK_OPS, &all);
+    assert_int_equal(validate_report(&m, predicted, NULL, &all), 0);
     double right = (double)all.right / all.apart;
     if (all.median > 0.045 || all.mean > 0.055 || all.default_worst > 0.1 || right < 0.8 ||
         all.liked_within < 6 || all.choices != 7)
-        fail_msg("median %.3f, mean %.3f, worst default %.3f, rank %.2f, right %.2f, liked %u",
+        fail_msg("median %.3f, mean %.3f, worst default %.3f, rank %.2f, right %.2f, liked %d",
                  all.median, all.mean, all.default_worst, all.rank, right, all.liked_within);
     free(predicted);
     measured_free(&m);
@@ -182,11 +182,11 @@ CASE(near_what_was_held_out)
         double *predicted =
             predictions(&m, "tests/golden/measured_2xH200_held_out.csv", (enum validate_by)by);
         assert_true(m.count == 80 && m.shapes == 9);
-        validate_sum(&m, predicted, MK_OPS, &all);
+        assert_int_equal(validate_report(&m, predicted, NULL, &all), 0);
         if (all.median > 0.05 || all.mean > 0.08 || all.default_worst > 0.15 || all.rank < 0.75 ||
             all.right < 0.88 * all.apart || all.liked_within < 9 || all.taken_within < 9)
-            fail_msg("%s: median %.3f, mean %.3f, worst default %.3f, rank %.2f, right %u of %u, "
-                     "liked %u, taken %u",
+            fail_msg("%s: median %.3f, mean %.3f, worst default %.3f, rank %.2f, right %d of %d, "
+                     "liked %d, taken %d",
                      form(by), all.median, all.mean, all.default_worst, all.rank, all.right,
                      all.apart, all.liked_within, all.taken_within);
         free(predicted);
@@ -215,7 +215,7 @@ CASE(near_what_was_measured_of_others)
             struct measured m;
             struct validate_sum all;
             double *predicted = predictions(&m, tables[i].table, (enum validate_by)by);
-            validate_sum(&m, predicted, MK_OPS, &all);
+            assert_int_equal(validate_report(&m, predicted, NULL, &all), 0);
             assert_int_equal(m.count, tables[i].rows);
             assert_int_equal(all.plans, tables[i].rows);
             double worst = tables[i].worst[by == VALIDATE_EVENTS];

@@ -1,19 +1,16 @@
 /* How well what is predicted agrees with what was measured: errors, and whether plans of a shape
  * come in the right order. */
 #include "experiments/sim/validate.h"
-#include "core/base/sorted.h"
 #include "core/model/model.h"
-#include "core/base/scoped.h"
+#include "core/ops/op.h"
 #include "sim/timed/timed.h"
+#include "tracer/query.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#define NEAR 1.6
-#define ALIKE 1.001
 #define MOST_THREADS 16
 
 /* ---- predictions ---- */
@@ -93,165 +90,79 @@ int validate_predict(const struct mk_machine *machine, const struct measured *m,
 
 /* ---- figures ---- */
 
-/* Sorts them. */
-static double validate_median(double *values, uint32_t count)
+/* validate.sql, so that the binary needs no other file */
+extern const char validate_sql[];
+__asm__(".section .rodata\n.global validate_sql\nvalidate_sql:\n"
+        ".incbin \"experiments/sim/validate.sql\"\n.byte 0\n"
+        ".size validate_sql, . - validate_sql\n.type validate_sql, @object\n.previous\n");
+
+/* Not every build of SQLite has it. */
+static void validate_root(sqlite3_context *context, int count, sqlite3_value **value)
 {
-    if (!count)
-        return NAN;
-    mk_sort(values, count);
-    return mk_median(values, count);
+    (void)count;
+    sqlite3_result_double(context, sqrt(sqlite3_value_double(*value)));
 }
 
-static double validate_mean(const double *values, uint32_t count)
+/* As C rounds it; "-": there is none. */
+static void validate_figure(sqlite3_context *context, int count, sqlite3_value **value)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < count; i++)
-        sum += values[i];
-    return count ? sum / count : NAN;
+    char text[32] = "-";
+    if (sqlite3_value_type(value[1]) != SQLITE_NULL)
+        snprintf(text, sizeof text, count > 2 ? "%+.*f" : "%.*f", sqlite3_value_int(value[0]),
+                 sqlite3_value_double(value[1]));
+    sqlite3_result_text(context, text, -1, SQLITE_TRANSIENT);
 }
 
-/* How slow a plan was for its shape, drift taken out where the table says so. */
-static double validate_slowness(const struct measured_row *r)
+static int validate_fill(sqlite3 *db, const struct measured *m, const double *predicted)
 {
-    return r->of_best > 0 ? r->of_best : r->ms;
-}
-
-/* The place of values[i] among `count`, equal ones in the middle of theirs. */
-static double validate_place(const double *values, uint32_t count, uint32_t i)
-{
-    double place = 0;
-    for (uint32_t j = 0; j < count; j++)
-        place += values[j] < values[i] ? 1 : values[j] == values[i] ? 0.5 : 0;
-    return place;
-}
-
-/* Spearman's correlation. */
-static double validate_correlation(const double *a, const double *b, uint32_t count)
-{
-    double middle = count / 2.0, ab = 0, aa = 0, bb = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        double x = validate_place(a, count, i) - middle, y = validate_place(b, count, i) - middle;
-        ab += x * y;
-        aa += x * x;
-        bb += y * y;
-    }
-    return count > 2 && aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : NAN;
-}
-
-/* Pairs that are measurably apart, and those of them that are predicted in this order. */
-static void validate_pairs(const double *slow, const double *says, uint32_t count,
-                           struct validate_shape *out)
-{
-    for (uint32_t i = 0; i < count; i++)
-        for (uint32_t j = 0; j < count; j++)
-            if (slow[i] > slow[j] * VALIDATE_SPREAD) {
-                out->apart++;
-                out->right += says[i] > says[j];
-            }
-}
-
-/* Measured slowness of the plan that would be taken: the mean of those that are predicted alike, so
- * that the order of the table does not choose between them. */
-static double validate_mean_liked(const double *slow, const double *says, uint32_t count,
-                                  double best)
-{
-    double sum = 0, liked = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (says[i] <= best * ALIKE) {
-            sum += slow[i];
-            liked++;
-        }
-    return sum / liked;
-}
-
-int validate_shape(const struct measured *m, const double *predicted, uint32_t shape,
-                   struct validate_shape *out)
-{
-    MK_FREED double *values = malloc((3ull * m->count + 1) * sizeof *values);
-    double *slow = values + m->count, *says = slow + m->count, likes = INFINITY, best = INFINITY,
-           formula = NAN, formula_slow = NAN;
-    uint32_t n = 0;
-    int said = 1;
-    *out = (struct validate_shape){.default_error = NAN};
-    for (uint32_t i = 0; values && i < m->count; i++) {
+    int rc = query_do(db,
+                      "CREATE TABLE plan (id INTEGER PRIMARY KEY, shape, number, op, said, ranks, "
+                      "ms, predicted, of_best, is_default)",
+                      "");
+    QUERY q = query_ask(
+        db, "INSERT INTO plan VALUES (?1, ?2, ?3, ?4, ?5, ?6 || 'x' || ?7, ?8, ?9, ?10, ?11)", "");
+    for (uint32_t i = 0; i < m->count && !rc; i++) {
         const struct measured_row *r = &m->rows[i];
-        if (r->shape != shape)
-            continue;
-        values[n] = fabs(predicted[i] / r->ms - 1);
-        slow[n] = validate_slowness(r);
-        says[n] = predicted[i];
-        if (says[n] < likes) {
-            likes = says[n];
-            out->likes = r;
-        }
-        if (slow[n] < best) {
-            best = slow[n];
-            out->best = r;
-        }
-        if (!out->row || r->is_default)
-            out->row = r;
-        if (r->is_default) {
-            out->default_error = predicted[i] / r->ms - 1;
-            formula = says[n];
-            formula_slow = slow[n];
-        }
-        said &= r->of_best > 0;
-        n++;
+        const struct mk_problem *p = &r->plan.problem;
+        char text[OP_PROBLEM_TEXT], said[OP_PROBLEM_TEXT + 8];
+        snprintf(said, sizeof said, "%s%s", op_problem_text(p, text),
+                 p->attention.causal ? " causal" : "");
+        query_again(q, "iiittiidddi", (int64_t)i, (int64_t)r->shape, (int64_t)p->op,
+                    plan_op_name(p->op), said, (int64_t)p->topo.nodes, (int64_t)p->topo.gpus, r->ms,
+                    predicted[i], r->of_best, (int64_t)r->is_default);
+        rc = sqlite3_step(q) == SQLITE_DONE ? 0 : -EIO;
     }
-    if (n) {
-        out->plans = n;
-        out->mean = validate_mean(values, n);
-        out->rank = validate_correlation(slow, says, n);
-        out->median = validate_median(values, n);
-        validate_pairs(slow, says, n, out);
-        out->liked = validate_mean_liked(slow, says, n, likes) / (said ? 1 : best);
-        out->taken =
-            formula <= likes * VALIDATE_WORTH ? formula_slow / (said ? 1 : best) : out->liked;
-    }
-    return n > 0;
+    return rc;
 }
 
-void validate_sum(const struct measured *m, const double *predicted, int op,
-                  struct validate_sum *out)
+int validate_report(const struct measured *m, const double *predicted, FILE *out,
+                    struct validate_sum *all)
 {
-    MK_FREED double *all = malloc((3ull * m->count + 1) * sizeof *all);
-    double *near = all + m->count, *defaults = near + m->count;
-    uint32_t nears = 0, ranks = 0;
-    *out = (struct validate_sum){.plans = 0};
-    for (uint32_t shape = 0; all && shape < m->shapes; shape++) {
-        struct validate_shape s;
-        if (!validate_shape(m, predicted, shape, &s) ||
-            (op != MK_OPS && (int)s.row->plan.problem.op != op))
-            continue;
-        out->shapes++;
-        out->choices += s.plans > 1;
-        out->liked_within += s.plans > 1 && s.liked <= 1.05;
-        out->taken_within += s.plans > 1 && s.taken <= 1.05;
-        out->apart += s.apart;
-        out->right += s.right;
-        if (!isnan(s.rank)) {
-            out->rank += s.rank;
-            ranks++;
-        }
-        if (!isnan(s.default_error))
-            defaults[out->defaults++] = fabs(s.default_error);
-        for (uint32_t i = 0; i < m->count; i++) {
-            if (m->rows[i].shape != shape)
-                continue;
-            double error = fabs(predicted[i] / m->rows[i].ms - 1);
-            all[out->plans++] = error;
-            if (m->rows[i].ms <= NEAR * s.best->ms)
-                near[nears++] = error;
-        }
+    sqlite3 *db;
+    int rc = sqlite3_open(":memory:", &db) ? -ENOMEM : 0;
+    sqlite3_create_function(db, "sqrt", 1, SQLITE_UTF8, NULL, validate_root, NULL, NULL);
+    sqlite3_create_function(db, "figure", -1, SQLITE_UTF8, NULL, validate_figure, NULL, NULL);
+    rc = rc ? rc : validate_fill(db, m, predicted);
+    for (const char *sql = validate_sql; *sql && !rc;) {
+        QUERY q = NULL;
+        int step = sqlite3_prepare_v2(db, sql, -1, &q, &sql);
+        while (q && (step = sqlite3_step(q)) == SQLITE_ROW)
+            if (out)
+                fprintf(out, "%s\n", (const char *)sqlite3_column_text(q, 0));
+        rc = step == SQLITE_OK || step == SQLITE_DONE ? 0 : -EIO;
     }
-    if (all) {
-        out->rank = ranks ? out->rank / ranks : NAN;
-        out->mean = validate_mean(all, out->plans);
-        out->median = validate_median(all, out->plans);
-        out->worst = out->plans ? all[out->plans - 1] : NAN;
-        out->near_mean = validate_mean(near, nears);
-        out->near_median = validate_median(near, nears);
-        out->default_median = validate_median(defaults, out->defaults);
-        out->default_worst = out->defaults ? defaults[out->defaults - 1] : NAN;
-    }
+    sqlite3_stmt *q =
+        query_ask(db,
+                  "SELECT plans, shapes, defaults, apart, ordered, choices, liked_within, "
+                  "taken_within, median, mean, worst, default_worst, rank FROM total WHERE "
+                  "name = 'all'",
+                  "");
+    if (all &&
+        !query_row(q, "nnnnnnnnddddd", &all->plans, &all->shapes, &all->defaults, &all->apart,
+                   &all->right, &all->choices, &all->liked_within, &all->taken_within, &all->median,
+                   &all->mean, &all->worst, &all->default_worst, &all->rank))
+        rc = rc ? rc : -EIO;
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    return rc;
 }

@@ -9,39 +9,16 @@ enum validate_by {
     VALIDATE_EVENTS /* sim/timed */
 };
 
-/* The time of one plan varies by about so much from run to run: of two plans that differ by less,
- * no measurement tells which is faster. */
-#define VALIDATE_SPREAD 1.05
-#define VALIDATE_WORTH 1.05 /* as core/model/choose.c has it */
-
-struct validate_shape {
-    const struct measured_row *row; /* one of its plans, the formula's where there is one */
-    uint32_t plans;
-    double median, mean;  /* of |predicted / measured - 1| */
-    double default_error; /* of the formula's plan, signed; NAN: it is not there */
-    double rank;          /* Spearman's correlation of the plans; NAN: fewer than three */
-    uint32_t apart;       /* pairs of plans that differ by more than VALIDATE_SPREAD */
-    uint32_t right;       /* of them, those that are predicted in this order */
-    /* measured time of the plan predicted best, over the best's: what the table calls so, where it
-     * says of_best, as tune compared it in its last turns (what it measured in earlier turns alone
-     * may be below), else the least */
-    double liked;
-    /* ... of the plan that would be taken: the formula's, unless another promises VALIDATE_WORTH */
-    double taken;
-    const struct measured_row *likes, *best;
-};
-
-/* All of one operator, or of all (op: MK_OPS). */
+/* Of all plans. */
 struct validate_sum {
-    uint32_t plans, shapes, defaults;
-    double median, mean, worst;    /* of all plans */
-    double near_median, near_mean; /* of those within 1.6 of their shape's best */
-    double default_median, default_worst;
-    double rank;           /* mean of shapes */
-    uint32_t apart, right; /* of all shapes */
-    uint32_t choices;      /* shapes of several plans, and of them */
-    uint32_t liked_within; /* those whose liked plan is within 1.05 of the best, */
-    uint32_t taken_within; /* and whose taken plan is */
+    int plans, shapes, defaults;
+    double median, mean, worst; /* of |predicted / measured - 1| */
+    double default_worst;       /* ... of the formula's plans */
+    double rank;                /* Spearman's correlation of a shape's plans, mean of shapes */
+    int apart, right;           /* pairs that differ by more than 5 %; predicted in their order */
+    int choices;                /* shapes of several plans, and of them */
+    int liked_within; /* those whose plan that is predicted best is within 1.05 of the best, */
+    int taken_within; /* and whose plan that would be taken is */
 };
 
 /* Predicts each row into predicted[], ms, on some threads. An operator without a quick form is
@@ -49,12 +26,10 @@ struct validate_sum {
 int validate_predict(const struct mk_machine *machine, const struct measured *m,
                      enum validate_by by, double *predicted, char *error, size_t size);
 
-/* Of shape number `shape`; 0 where it has no plans. */
-int validate_shape(const struct measured *m, const double *predicted, uint32_t shape,
-                   struct validate_shape *out);
-
-void validate_sum(const struct measured *m, const double *predicted, int op,
-                  struct validate_sum *out);
+/* The lines of validate.sql into `out` (NULL: none), and the figures of all plans (NULL: not asked
+ * for). 0 or -errno. */
+int validate_report(const struct measured *m, const double *predicted, FILE *out,
+                    struct validate_sum *all);
 
 /* `mkernel sim --validate ...`, with its own options. Returns a status of
  * experiments/common/commands.h. */

@@ -11,79 +11,9 @@
 #include "experiments/common/result_file.h"
 #include "experiments/sim/validate.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-/* A figure that may not be there. */
-static const char *validate_figure(char text[16], const char *format, double value)
-{
-    snprintf(text, 16, "-");
-    if (!isnan(value))
-        snprintf(text, 16, format, value);
-    return text;
-}
-
-static void validate_print_shape(const struct validate_shape *s)
-{
-    const struct mk_problem *q = &s->row->plan.problem;
-    char text[OP_PROBLEM_TEXT], shape[OP_PROBLEM_TEXT + 8], cluster[16], error[16], rank[16],
-        right[16];
-    snprintf(shape, sizeof shape, "%s%s", op_problem_text(q, text),
-             q->attention.causal ? " causal" : "");
-    snprintf(cluster, sizeof cluster, "%ux%u", q->topo.nodes, q->topo.gpus);
-    validate_figure(error, "%+.1f", 100 * s->default_error);
-    validate_figure(rank, "%.2f", s->rank);
-    validate_figure(right, "%.2f", s->apart ? (double)s->right / s->apart : NAN);
-    printf("%-10s %-18s %-5s %5u %8.1f %6.1f %9s %6s %6s %7.3f %7.3f\n", plan_op_name(q->op), shape,
-           cluster, s->plans, 100 * s->median, 100 * s->mean, error, rank, right, s->liked,
-           s->taken);
-}
-
-static void validate_print_sum(const char *name, const struct validate_sum *s)
-{
-    char median[16], worst[16], rank[16];
-    printf("%-10s %u plans of %u shapes: error median %.1f %%, mean %.1f %%, worst %.0f %%; of "
-           "plans within 1.6 of the best %.1f and %.1f %%\n",
-           name, s->plans, s->shapes, 100 * s->median, 100 * s->mean, 100 * s->worst,
-           100 * s->near_median, 100 * s->near_mean);
-    printf("%-10s default plans: median %s %%, worst %s %%; rank correlation within a shape %s; of "
-           "%u pairs that differ by more than 5 %% %u are predicted in their order; the plan liked "
-           "best within 1.05 of the best at %u of %u, the one that would be taken at %u\n",
-           "", validate_figure(median, "%.1f", 100 * s->default_median),
-           validate_figure(worst, "%.1f", 100 * s->default_worst),
-           validate_figure(rank, "%.2f", s->rank), s->apart, s->right, s->liked_within, s->choices,
-           s->taken_within);
-}
-
-static void validate_print(const struct measured *m, const double *predicted,
-                           const struct mk_machine *machine, enum validate_by by)
-{
-    struct validate_shape s;
-    struct validate_sum sum;
-    printf("machine    %s, %s\n", machine->name,
-           by == VALIDATE_EVENTS ? "event by event" : "the quick form, else event by event");
-    if (m->left_out)
-        printf("left out   %u rows: %s\n", m->left_out, m->left_out_why);
-    printf("\nerrors in per cent; right: share of pairs of plans that differ by more than 5 %% "
-           "that are predicted in their order; liked: the plan predicted to be best, its measured "
-           "time over the best's; taken: the same where the formula's plan is left for 5 %% "
-           "only\n%-10s %-18s %-5s %5s %8s %6s %9s %6s %6s %7s %7s\n",
-           "op", "shape", "ranks", "plans", "median", "mean", "default", "rank", "right", "liked",
-           "taken");
-    for (uint32_t shape = 0; shape < m->shapes; shape++)
-        if (validate_shape(m, predicted, shape, &s))
-            validate_print_shape(&s);
-    printf("\n");
-    for (int op = 0; op < MK_OPS; op++) {
-        validate_sum(m, predicted, op, &sum);
-        if (sum.plans)
-            validate_print_sum(plan_op_name(op), &sum);
-    }
-    validate_sum(m, predicted, MK_OPS, &sum);
-    validate_print_sum("all", &sum);
-}
 
 static int validate_write_csv(const char *path, const struct measured *m, const double *predicted)
 {
@@ -163,7 +93,14 @@ static int validate_all(const struct mk_machine *machine, const char *list, enum
     }
     if (validate_predict(machine, &m, by, predicted, error, size))
         goto out;
-    validate_print(&m, predicted, machine, by);
+    printf("machine    %s, %s\n", machine->name,
+           by == VALIDATE_EVENTS ? "event by event" : "the quick form, else event by event");
+    if (m.left_out)
+        printf("left out   %u rows: %s\n", m.left_out, m.left_out_why);
+    if (validate_report(&m, predicted, stdout, NULL)) {
+        snprintf(error, size, "no memory for the figures of %u plans", m.count);
+        goto out;
+    }
     int written = csv ? validate_write_csv(csv, &m, predicted) : 0;
     if (written)
         snprintf(error, size, "%s could not be written: %s", csv, strerror(-written));
