@@ -6,6 +6,7 @@
 #include "core/comm/comm_parts.h"
 #include "core/ops/op.h"
 #include "core/plan/plan_fields.h"
+#include "core/plan/tuning.h"
 #include "experiments/common/json_write.h"
 #include "experiments/common/plan_row.h"
 #include "experiments/common/problem.h"
@@ -175,5 +176,41 @@ CASE(traces_say_each)
         snprintf(value, sizeof value, "%lu", other(f));
         parts_ask(db, ask, value);
         sqlite3_close(db);
+    }
+}
+
+/* A tuned plan of a problem with the field is kept in a line that says it, and is no other's. */
+CASE(tuned_lines_keep_each)
+{
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_TUNED));) {
+        const struct mk_problem q = problem_with(f, other(f)), plain = {.op = q.op};
+        struct tuning_entry kept, others;
+        struct tuning_table t;
+        char path[128], error[256] = "";
+        snprintf(path, sizeof path, "%s", parts_path(f->name));
+        tuning_key(&kept, &q, "G");
+        tuning_key(&others, &plain, "G");
+        for (uint32_t i = 0; i < MK_OWN_NUMBERS; i++)
+            kept.numbers[i] = others.numbers[i] = i < op_dimensions(op_of(q.op)->shape) ? 64 : 0;
+        kept.nodes = kept.gpus = others.nodes = others.gpus = 1;
+        assert_false(tuning_same(&kept, &others));
+        if (tuning_store(path, &kept, error, sizeof error) ||
+            tuning_open(&t, path, 0, error, sizeof error))
+            fail_msg("%s: %s", f->name, error);
+        assert_true(tuning_same(&t.entries[0], &kept));
+        tuning_close(&t);
+    }
+}
+
+CASE(problem_texts_say_each_and_read_it_back)
+{
+    for (const struct plan_field *f = NULL;
+         (f = plan_field_next(f, PLAN_IN_TEXT | PLAN_IN_TEXT_NAMED));) {
+        struct mk_problem q = problem_with(f, other(f)), back = {.op = q.op};
+        char text[OP_PROBLEM_TEXT];
+        op_set_numbers(&q, (uint64_t[OP_DIMENSIONS]){64, 64, 64, 64, 64});
+        if (op_read_problem(&back, op_problem_text(&q, text)))
+            fail_msg("'%s' is not read", text);
+        assert_int_equal(plan_field_get(f, &back), other(f));
     }
 }

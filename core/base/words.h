@@ -12,3 +12,10 @@ static inline int mk_word(const char *word, const char *const *words, size_t cou
             return (int)i;
     return -1;
 }
+
+/* If `text` is "name=...": what is behind the =. Else NULL. */
+static inline const char *setting_value(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(text, name, n) && text[n] == '=' ? text + n + 1 : NULL;
+}

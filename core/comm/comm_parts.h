@@ -5,6 +5,7 @@
 #include "core/comm/comm.h"
 #include "core/mkernel.h"
 #include "core/base/sentence.h"
+#include "core/base/words.h"
 
 #include <string.h>
 
@@ -35,13 +36,6 @@ struct plan_handle {
 /* The problem that a user's spec asks for, without what the communicator adds. 0, or -EINVAL with a
  * sentence. */
 int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *error, size_t size);
-
-/* If `text` is "name=...": what is behind the =. Else NULL. */
-static inline const char *setting_value(const char *text, const char *name)
-{
-    size_t n = strlen(name);
-    return !strncmp(text, name, n) && text[n] == '=' ? text + n + 1 : NULL;
-}
 
 /* The options of a plan as made, in words that its operator takes. 0; -ENOSPC: they are cut. */
 int spec_options(const struct mk_plan *plan, char *text, size_t size);

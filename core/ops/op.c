@@ -1,6 +1,7 @@
 /* The table of operators: who has a problem, or an operator's number, asks here what its descriptor
  * says. Nothing that a descriptor leads to calls this file. */
 #include "core/plan/epilogue.h"
+#include "core/plan/plan_fields.h"
 #include "core/ops/op.h"
 #include "core/ops/gemm.h"
 #include "core/base/words.h"
@@ -62,45 +63,51 @@ const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEX
 {
     uint64_t numbers[OP_DIMENSIONS];
     uint32_t count = op_numbers(q, numbers);
-    char words[EPILOGUE_TEXT];
+    char words[PLAN_FIELD_TEXT];
     text[0] = '\0';
     for (uint32_t i = 0; i < count; i++)
         mk_append(text, OP_PROBLEM_TEXT, "%s%lu", i ? "," : "", numbers[i]);
-    if (plan_dtype(q))
-        mk_append(text, OP_PROBLEM_TEXT, " %s", plan_dtypes[plan_dtype(q)]);
-    if (q->b_columns)
-        mk_append(text, OP_PROBLEM_TEXT, " b_scales %s", plan_b_scales[1]);
-    if (q->back_fp8)
-        mk_append(text, OP_PROBLEM_TEXT, " back %s", plan_backs[1]);
-    if (q->epilogue)
-        mk_append(text, OP_PROBLEM_TEXT, " %s", epilogue_text(q->epilogue, words));
-    if (op_of(q->op)->causal && q->attention.causal)
-        mk_append(text, OP_PROBLEM_TEXT, " causal%s", q->attention.contiguous ? " contiguous" : "");
+    for (const struct plan_field *f = NULL;
+         (f = plan_field_next(f, PLAN_IN_TEXT | PLAN_IN_TEXT_NAMED));) {
+        const uint64_t value = plan_field_get(f, q);
+        const char *word = f->kind == PLAN_FLAG ? f->name : plan_field_text(f, value, words);
+        if (value && plan_field_of(f, (enum mk_op)q->op))
+            mk_append(text, OP_PROBLEM_TEXT, " %s%s%s", f->in & PLAN_IN_TEXT_NAMED ? f->name : "",
+                      f->in & PLAN_IN_TEXT_NAMED ? " " : "", word);
+    }
     return text;
+}
+
+/* The value of the field that a word behind the numbers says, or a name and the word behind it,
+ * *save; 0: it says none. */
+static uint64_t op_read_field(const struct plan_field *f, const char *word, char **save)
+{
+    char why[256];
+    uint32_t bits = 0;
+    const int named = (f->in & PLAN_IN_TEXT_NAMED) != 0;
+    if (f->kind == PLAN_FLAG)
+        return !strcmp(word, f->name);
+    if (f->kind == PLAN_EPILOGUE)
+        return epilogue_read("", word, &bits, why, sizeof why) ? 0 : bits;
+    if (named && strcmp(word, f->name) != 0)
+        return 0;
+    word = named ? strtok_r(NULL, " ", save) : word;
+    const int number = word ? mk_word(word, f->words, f->count) : -1;
+    return number > 0 ? (uint64_t)number : 0;
 }
 
 /* What stands behind the numbers, word by word. */
 static int op_read_words(struct mk_problem *q, char *words)
 {
-    char *save, why[256];
-    int word;
+    char *save;
     for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        char *value =
-            !strcmp(w, "b_scales") || !strcmp(w, "back") ? strtok_r(NULL, " ", &save) : "";
+        const struct plan_field *f = NULL;
+        uint64_t value = 0;
+        while (!value && (f = plan_field_next(f, PLAN_IN_TEXT | PLAN_IN_TEXT_NAMED)))
+            value = plan_field_of(f, (enum mk_op)q->op) ? op_read_field(f, w, &save) : 0;
         if (!value)
             return -EINVAL;
-        if ((word = mk_word(w, plan_dtypes, MK_PLAN_DTYPES)) >= 0)
-            plan_set_dtype(q, word);
-        else if (!strcmp(w, "b_scales") && !strcmp(value, plan_b_scales[1]))
-            q->b_columns = 1;
-        else if (!strcmp(w, "back") && !strcmp(value, plan_backs[1]))
-            q->back_fp8 = 1;
-        else if (op_of(q->op)->causal && !strcmp(w, "causal"))
-            q->attention.causal = 1;
-        else if (q->attention.causal && !strcmp(w, "contiguous"))
-            q->attention.contiguous = 1;
-        else if (epilogue_read("", w, &q->epilogue, why, sizeof why))
-            return -EINVAL;
+        plan_field_set(f, q, value);
     }
     return 0;
 }

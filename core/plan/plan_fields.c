@@ -31,28 +31,30 @@ enum { SAID = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_TRACE_SET };
 #define WORDS(list, n) .kind = PLAN_WORD, .words = (list), .count = (n)
 
 const struct plan_field plan_fields[PLAN_FIELDS] = {
-    {"causal", .has = has_mask, .in = PLAN_IN_JSON, .kind = PLAN_FLAG, AT(int, attention.causal),
-     .help = "a row attends to itself and the rows before it"},
+    {"causal", .has = has_mask, .in = PLAN_IN_TEXT | PLAN_IN_JSON, .kind = PLAN_FLAG,
+     AT(int, attention.causal), .help = "a row attends to itself and the rows before it"},
     {"b_layout", "b_transposed", .has = has_layout,
      .in = PLAN_IN_ROW | PLAN_IN_JSON | PLAN_IN_TRACE_SET, WORDS(layouts, 2), AT(int, b_transposed),
      .help = "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn"},
     {"sms", "most SMs", .in = PLAN_IN_SPEC, .form = "100", .count = PLAN_MOST_CTAS,
      AT(uint32_t, sms_most)},
-    {"dtype", .has = has_dtypes, .in = SAID | PLAN_IN_JSON, WORDS(plan_dtypes, MK_PLAN_DTYPES),
-     .offset = (size_t)-1,
+    {"dtype", .has = has_dtypes, .in = PLAN_IN_TEXT | SAID | PLAN_IN_JSON | PLAN_IN_TUNED,
+     WORDS(plan_dtypes, MK_PLAN_DTYPES), .offset = (size_t)-1,
      .help = "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are "
              "e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and --b-layout nk; "
              "C is bf16. A token of a MoE has its scales behind it. Operators that only move rows "
              "take fp8 and bytes as they are. Default bf16"},
-    {"b_scales", .has = op_has_b_columns, .in = SAID | PLAN_IN_JSON_SET | PLAN_OF_FP8,
-     WORDS(plan_b_scales, 2), AT(int, b_columns),
+    {"b_scales", .has = op_has_b_columns,
+     .in = PLAN_IN_TEXT_NAMED | SAID | PLAN_IN_JSON_SET | PLAN_OF_FP8, WORDS(plan_b_scales, 2),
+     AT(int, b_columns),
      .help = "of fp8: B has a scale for 128 x 128, or one for each of its columns. Default blocks"},
-    {"back", .has = op_has_back, .in = SAID | PLAN_IN_JSON, WORDS(plan_backs, 2), AT(int, back_fp8),
+    {"back", .has = op_has_back, .in = PLAN_IN_TEXT_NAMED | SAID | PLAN_IN_JSON | PLAN_IN_TUNED,
+     WORDS(plan_backs, 2), AT(int, back_fp8),
      .help = "how sums of tokens travel back: fp8, e4m3 with an fp32 scale for each 128 of a row, "
              "half the bytes and 2.6e-2 of error for each rank or node that they come from. "
              "Default bf16"},
-    {"epilogue", .has = op_has_epilogue, .in = SAID | PLAN_IN_JSON, .kind = PLAN_EPILOGUE,
-     .form = "none|bias|silu|..", AT(uint32_t, epilogue),
+    {"epilogue", .has = op_has_epilogue, .in = PLAN_IN_TEXT | SAID | PLAN_IN_JSON,
+     .kind = PLAN_EPILOGUE, .form = "none|bias|silu|..", AT(uint32_t, epilogue),
      .help = "ag_gemm: what follows the product before it is rounded, bias, silu, gelu_tanh, "
              "bias+silu, bias+gelu_tanh, and with an activation +gated (C[,j] = f(P[,j]) "
              "P[,N/2+j]: SwiGLU, GeGLU); gemm_rs and gemm_ar: what follows the sum, residual, "
@@ -60,7 +62,7 @@ const struct plan_field plan_fields[PLAN_FIELDS] = {
              "rows). Default none"},
     {"eps", .has = op_has_epilogue, .in = PLAN_IN_SPEC, .kind = PLAN_REAL, AT(float, eps)},
     {"split", .has = has_mask, .lacks = "splits no sequence",
-     .in = (SAID | PLAN_IN_JSON) & ~PLAN_IN_TRACE_SET, WORDS(plan_splits, 2),
+     .in = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_TEXT | PLAN_IN_JSON, WORDS(plan_splits, 2),
      AT(int, attention.contiguous),
      .help = "with --causal, which rows of the sequence rank r of W holds: zigzag, blocks r and 2 "
              "W - 1 - r of 2 W, so that all have the same work; contiguous, block r of W, as "
@@ -93,8 +95,8 @@ const struct plan_field plan_fields[PLAN_FIELDS] = {
      .help = "halves: a launch is two kernels, one that sends and one that takes what has come, "
              "between which a program can compute on all SMs (mk_launch_begin); here one follows "
              "the other. Default whole"},
-    {"engine", .in = SAID & ~PLAN_IN_ROW, WORDS(plan_engines, MK_ENGINES), .first = MK_ENGINE_WGMMA,
-     AT(enum mk_engine, engine),
+    {"engine", .in = (SAID & ~PLAN_IN_ROW) | PLAN_IN_TUNED, WORDS(plan_engines, MK_ENGINES),
+     .first = MK_ENGINE_WGMMA, AT(enum mk_engine, engine),
      .help = "whose kernels run on a GPU: Hopper's, by wgmma and TMA, or those of any GPU of "
              "compute capability 8.0 and up, by mma.sync. Default device: wgmma on Hopper, mma on "
              "others"},

@@ -18,14 +18,17 @@ enum plan_field_kind {
 
 /* Who reads a field. */
 enum {
-    PLAN_IN_SPEC = 1,       /* the options of a spec (mk_spec.options) and of a plan */
-    PLAN_IN_ROW = 2,        /* rows of tables, of all operators: empty where one has it not */
-    PLAN_IN_JSON = 4,       /* JSON of operators that have it */
-    PLAN_IN_JSON_SET = 8,   /* ... where it is not 0 */
-    PLAN_IN_TRACE = 16,     /* a metric of a trace, "plan 1: pace" (tracer/store_run.c) */
-    PLAN_IN_TRACE_SET = 32, /* ... where it is not 0 */
-    PLAN_IN_PLAN = 64,      /* rows, among the columns of the plan */
-    PLAN_OF_FP8 = 128       /* a row has it of FP8 alone, and of all operators with a B */
+    PLAN_IN_SPEC = 1,         /* the options of a spec (mk_spec.options) and of a plan */
+    PLAN_IN_ROW = 2,          /* rows of tables, of all operators: empty where one has it not */
+    PLAN_IN_JSON = 4,         /* JSON of operators that have it */
+    PLAN_IN_JSON_SET = 8,     /* ... where it is not 0 */
+    PLAN_IN_TRACE = 16,       /* a metric of a trace, "plan 1: pace" (tracer/store_run.c) */
+    PLAN_IN_TRACE_SET = 32,   /* ... where it is not 0 */
+    PLAN_IN_PLAN = 64,        /* rows, among the columns of the plan */
+    PLAN_IN_TUNED = 128,      /* the key of a tuned plan (core/plan/tuning.h) */
+    PLAN_IN_TEXT = 256,       /* a problem's text, "64,64,64 fp8" (op_problem_text), where not 0 */
+    PLAN_IN_TEXT_NAMED = 512, /* ... as "back fp8" */
+    PLAN_OF_FP8 = 1024        /* a row has it of FP8 alone, and of all operators with a B */
 };
 
 struct plan_field {

@@ -4,6 +4,7 @@
 #include "core/base/grow.h"
 #include "core/model/choose.h"
 #include "core/ops/op.h"
+#include "core/plan/plan_fields.h"
 #include "core/base/sentence.h"
 #include "core/base/words.h"
 
@@ -307,18 +308,13 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
                                           "by=simulation",
                                           word);
     }
-    int dtype = strncmp(word, "dtype=", 6) ? -1 : mk_word(word + 6, plan_dtypes, MK_PLAN_DTYPES);
-    if (dtype > 0) {
-        e->dtype = dtype;
-        return 0;
-    }
-    if (!strcmp(word, "back=fp8")) {
-        e->back_fp8 = 1;
-        return 0;
-    }
-    if (!strcmp(word, "engine=mma")) {
-        e->mma = 1;
-        return 0;
+    for (const struct plan_field *f = NULL; value && (f = plan_field_next(f, PLAN_IN_TUNED));) {
+        const char *said = setting_value(word, f->name);
+        const int number = said ? mk_word(said, f->words, f->count) : -1;
+        if (number > (int)f->first) {
+            plan_field_set(f, &e->said, (uint64_t)number);
+            return 0;
+        }
     }
     double *to = value && !strncmp(word, "ms=", 3)            ? &e->ms
                  : value && !strncmp(word, "formula_ms=", 11) ? &e->formula_ms
@@ -334,10 +330,12 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
 
 int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
 {
-    return a->op == b->op && !memcmp(a->numbers, b->numbers, sizeof a->numbers) &&
+    int said = 1;
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_TUNED));)
+        said &= plan_field_get(f, &a->said) == plan_field_get(f, &b->said);
+    return said && a->op == b->op && !memcmp(a->numbers, b->numbers, sizeof a->numbers) &&
            a->b_transposed == b->b_transposed && a->causal == b->causal &&
            a->deterministic == b->deterministic && a->nodes == b->nodes && a->gpus == b->gpus &&
-           a->dtype == b->dtype && a->back_fp8 == b->back_fp8 && a->mma == b->mma &&
            !strcmp(a->device, b->device);
 }
 
@@ -414,11 +412,11 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
     e->b_transposed = q->b_transposed != 0;
     e->causal = !op_of(q->op)->causal || !q->attention.causal ? 0 : q->attention.contiguous ? 2 : 1;
     e->deterministic = q->deterministic;
-    e->dtype = plan_dtype(q);
-    e->back_fp8 = q->back_fp8 != 0;
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_TUNED));)
+        if (plan_field_get(f, q) > f->first)
+            plan_field_set(f, &e->said, plan_field_get(f, q));
     e->nodes = q->topo.nodes;
     e->gpus = q->topo.gpus;
-    e->mma = q->engine == MK_ENGINE_MMA;
     snprintf(e->device, sizeof e->device, "%s", device);
     for (char *c = e->device; *c; c++)
         if (*c <= ' ' || *c == '=' || *c == '#')
@@ -519,8 +517,8 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
     snprintf(p->tuned, sizeof p->tuned, "%s as %s at %s%s%s%s%s%s (%s:%u)",
              tuning_words(&e->tuning, words, sizeof words), e->simulated ? "simulated" : "measured",
              tuning_shape(e, shape), e->causal ? " " : "", e->causal ? tuning_masks[e->causal] : "",
-             plan_dtype(problem) != e->dtype ? " of bf16" : "", *e->date ? " on " : "", e->date,
-             e->shipped ? "core/plan/tuning.plans" : t->path, e->line);
+             plan_dtype(problem) != plan_dtype(&e->said) ? " of bf16" : "", *e->date ? " on " : "",
+             e->date, e->shipped ? "core/plan/tuning.plans" : t->path, e->line);
     return 0;
 }
 
@@ -531,11 +529,13 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
         struct tuning_entry e = t->entries[i];
         if (e.nodes != nodes || e.gpus != gpus)
             continue;
-        const uint64_t numbers[] = {(uint64_t)e.op,     (uint64_t)e.b_transposed,
-                                    (uint64_t)e.causal, (uint64_t)e.deterministic,
-                                    (uint64_t)e.dtype,  (uint64_t)e.back_fp8,
-                                    (uint64_t)e.mma};
+        const uint64_t numbers[] = {(uint64_t)e.op, (uint64_t)e.b_transposed, (uint64_t)e.causal,
+                                    (uint64_t)e.deterministic};
         h = mk_digest(h, numbers, sizeof numbers);
+        for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_TUNED));) {
+            const uint64_t said = plan_field_get(f, &e.said);
+            h = mk_digest(h, &said, sizeof said);
+        }
         h = mk_digest(h, e.numbers, sizeof e.numbers);
         h = mk_digest(h, e.device, strlen(e.device));
         h = mk_digest(h, &e.tuning, sizeof e.tuning);

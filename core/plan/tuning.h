@@ -2,8 +2,8 @@
  * and where the plan reads its defaults from. A line says for which op, shape (M,N,K or what its
  * numbers are), layout of B (of attention its mask: full or causal), sums, cluster (nodes x ranks
  * of a node) and device (its name with _ for blanks; "host" for the host executor) it was found,
- * then dtype=fp8 or dtype=fp16 where its plans multiply that, back=fp8 where sums of tokens come
- * back so, and engine=mma where they are of that engine (enum mk_engine), then the options that
+ * then fields of its problem (PLAN_IN_TUNED, core/plan/plan_fields.h: dtype=fp8, back=fp8,
+ * engine=mma) that are not what a plan without them has, then the options that
  * differ from what the plan's closed formula chooses, then the measured times (by=simulation: those
  * of `mkernel tune --exec sim`); # begins a comment:
  *
@@ -32,10 +32,8 @@ struct tuning_entry {
     uint64_t numbers[MK_OWN_NUMBERS];        /* of the op's shape, in its order; 0 behind them */
     int b_transposed, causal, deterministic; /* the first two: 0 where it has no such thing;
                                                 causal: which of tuning_masks */
-    uint32_t dtype;                          /* as plan_dtype; the line says it, if not bf16 */
-    int back_fp8;                            /* the line says back=fp8 */
+    struct mk_problem said; /* fields that the line says by name: "dtype=fp8" (PLAN_IN_TUNED) */
     uint32_t nodes, gpus;
-    int mma;                 /* the line says engine=mma; else it is of engine wgmma */
     char device[64];         /* as in the file */
     struct mk_tuning tuning; /* 0: as the formula chooses */
     /* of a launch: of this plan, and of the formula's; 0: the line does not say */

@@ -1,5 +1,6 @@
 /* Tuned plans: the files that they lie in. */
 #include "core/base/file_lock.h"
+#include "core/plan/plan_fields.h"
 #include "core/plan/tuning.h"
 #include "core/ops/op.h"
 
@@ -94,16 +95,15 @@ static const char *tuning_file_variant(const struct tuning_entry *e)
 
 static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
 {
-    char words[256], shape[TUNING_SHAPE_TEXT];
+    char words[256], word[PLAN_FIELD_TEXT], shape[TUNING_SHAPE_TEXT];
     tuning_words(&e->tuning, words, sizeof words);
     fprintf(f, "%s %s %s %s %ux%u %s", plan_op_name(e->op), tuning_shape(e, shape),
             tuning_file_variant(e), plan_sums[e->deterministic], e->nodes, e->gpus, e->device);
-    if (e->dtype)
-        fprintf(f, " dtype=%s", plan_dtypes[e->dtype]);
-    if (e->back_fp8)
-        fprintf(f, " back=fp8");
-    if (e->mma)
-        fprintf(f, " engine=mma");
+    for (const struct plan_field *i = NULL; (i = plan_field_next(i, PLAN_IN_TUNED));) {
+        const uint64_t value = plan_field_get(i, &e->said);
+        if (value)
+            fprintf(f, " %s=%s", i->name, plan_field_text(i, value, word));
+    }
     if (strcmp(words, "formula"))
         fprintf(f, " %s", words);
     if (e->ms > 0)
