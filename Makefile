@@ -224,6 +224,7 @@ $(1): $(2)
 $(1): ALL_CFLAGS += -DMK_EMBEDS=$(firstword $(shell cat $(2) | cksum))
 endef
 $(eval $(call embeds,$(BUILD)/experiments/results/results_file.o,experiments/results/schema.sql))
+$(eval $(call embeds,$(BUILD)/experiments/results/results_merge.o,experiments/results/merge.sql))
 $(eval $(call embeds,$(BUILD)/experiments/results/results.o,experiments/results/results_plot.py))
 $(eval $(call embeds,$(BUILD)/experiments/trace/trace_plot.o,experiments/trace/trace_plot.py))
 $(eval $(call embeds,$(BUILD)/experiments/sim/validate_report.o,experiments/sim/validate_plot.py))

@@ -100,20 +100,41 @@ static int results_file_views(sqlite3 *db, int write)
     return rc;
 }
 
-int results_open(sqlite3 **db, const char *path, char *error, size_t size)
+/* The schema, where nothing is there yet. */
+static int results_file_make(sqlite3 *db, const char *path, char *error, size_t size)
+{
+    char *why = NULL;
+    int rc = 0;
+    if (query_integer(db, -1, "SELECT count(*) FROM sqlite_master", ""))
+        return 0;
+    if (sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, &why) ||
+        sqlite3_exec(db, results_schema, NULL, NULL, &why) ||
+        sqlite3_exec(db, "COMMIT", NULL, NULL, &why))
+        rc = mk_fail(-EIO, error, size, "%s cannot be written: %s", path, why ? why : "no memory");
+    sqlite3_free(why);
+    return rc;
+}
+
+static int results_file_open(sqlite3 **db, const char *path, int write, char *error, size_t size)
 {
     *db = NULL;
-    int rc = results_file_check(path, 0, error, size);
+    int rc = results_file_check(path, write, error, size);
     if (rc)
         return rc;
-    if (bound_open(db, path, SQLITE_OPEN_READONLY) != SQLITE_OK) {
-        rc = mk_fail(-EIO, error, size, "%s cannot be opened: %s", path, sqlite3_errmsg(*db));
-    } else {
+    if (bound_open(db, path,
+                   write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY))
+        rc = mk_fail(-EIO, error, size, "%s cannot be %s: %s", path, write ? "written" : "opened",
+                     sqlite3_errmsg(*db));
+    else
         sqlite3_busy_timeout(*db, 5000); /* a sweep that is at work writes for moments */
-        rc = results_file_is_ours(*db, path, error, size);
-        if (!rc && (rc = results_file_views(*db, 0)))
-            snprintf(error, size, "%s cannot be read: %s", path, sqlite3_errmsg(*db));
-    }
+    if (!rc && write)
+        rc = results_file_make(*db, path, error, size);
+    rc = rc ? rc : results_file_is_ours(*db, path, error, size);
+    if (!rc && write && sqlite3_db_readonly(*db, "main") == 1)
+        rc = mk_fail(-EACCES, error, size, "%s cannot be written: it is read-only", path);
+    if (!rc && (rc = results_file_views(*db, write)))
+        snprintf(error, size, "%s cannot be %s: %s", path, write ? "written" : "read",
+                 sqlite3_errmsg(*db));
     if (rc) {
         sqlite3_close(*db);
         *db = NULL;
@@ -121,36 +142,14 @@ int results_open(sqlite3 **db, const char *path, char *error, size_t size)
     return rc;
 }
 
+int results_open(sqlite3 **db, const char *path, char *error, size_t size)
+{
+    return results_file_open(db, path, 0, error, size);
+}
+
 int results_create(sqlite3 **db, const char *path, char *error, size_t size)
 {
-    *db = NULL;
-    int rc = results_file_check(path, 1, error, size);
-    if (rc)
-        return rc;
-    if (bound_open(db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) != SQLITE_OK) {
-        rc = mk_fail(-EIO, error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
-    } else {
-        sqlite3_busy_timeout(*db, 5000);
-        if (query_integer(*db, -1, "SELECT count(*) FROM sqlite_master", "") == 0) {
-            char *why = NULL;
-            if (sqlite3_exec(*db, "BEGIN IMMEDIATE", NULL, NULL, &why) ||
-                sqlite3_exec(*db, results_schema, NULL, NULL, &why) ||
-                sqlite3_exec(*db, "COMMIT", NULL, NULL, &why))
-                rc = mk_fail(-EIO, error, size, "%s cannot be written: %s", path,
-                             why ? why : "no memory");
-            sqlite3_free(why);
-        }
-        rc = rc ? rc : results_file_is_ours(*db, path, error, size);
-        if (!rc && sqlite3_db_readonly(*db, "main") == 1)
-            rc = mk_fail(-EACCES, error, size, "%s cannot be written: it is read-only", path);
-        if (!rc && (rc = results_file_views(*db, 1)))
-            snprintf(error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
-    }
-    if (rc) {
-        sqlite3_close(*db);
-        *db = NULL;
-    }
-    return rc;
+    return results_file_open(db, path, 1, error, size);
 }
 
 static int results_hold_for(struct results_hold *h, const char *path, int ms, char *error,

@@ -11,41 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of `a` or `b` whichever is known by the same name in both files has the number that it has in
- * main; sweeps and jobs get new numbers, behind those that are there. */
-static const char *const merge_steps[] = {
-    "INSERT OR IGNORE INTO main.machine (identity, facts) SELECT identity, facts FROM a.machine",
-    "INSERT OR IGNORE INTO main.point (key) SELECT key FROM a.point",
-    "INSERT OR IGNORE INTO main.setting SELECT m.id, s.name, s.value FROM a.setting s JOIN a.point "
-    "p ON p.id = s.point JOIN main.point m ON m.key = p.key",
-    "INSERT OR REPLACE INTO main.published SELECT m.id, s.who, s.flop_per_s FROM a.published s "
-    "JOIN a.point p ON p.id = s.point JOIN main.point m ON m.key = p.key",
-    /* what failed here and was measured there */
-    "CREATE TEMP TABLE stale AS SELECT j.id FROM main.job j JOIN main.point m ON m.id = j.point "
-    "JOIN a.point p ON p.key = m.key JOIN a.job o ON o.point = p.id AND o.repeat = j.repeat WHERE "
-    "j.verdict IN ('failed', 'impossible') AND o.verdict NOT IN ('failed', 'impossible') AND j.id "
-    "NOT IN (SELECT job FROM main.sample)",
-    "DELETE FROM main.power WHERE job IN (SELECT id FROM temp.stale)",
-    "DELETE FROM main.job WHERE id IN (SELECT id FROM temp.stale)",
-    "CREATE TEMP TABLE behind AS SELECT (SELECT coalesce(max(id), 0) FROM main.sweep) AS sweeps, "
-    "(SELECT coalesce(max(id), 0) FROM main.job) AS jobs",
-    "CREATE TEMP TABLE taken AS SELECT j.id, m.id AS point FROM a.job j JOIN a.point p ON p.id = "
-    "j.point JOIN main.point m ON m.key = p.key WHERE NOT EXISTS (SELECT 1 FROM main.job o WHERE "
-    "o.point = m.id AND o.repeat = j.repeat)",
-    "INSERT INTO main.sweep SELECT s.id + behind.sweeps, s.name, s.question, s.text, s.command, "
-    "s.seed, m.id, s.begun, s.ended, s.how FROM a.sweep s JOIN a.machine o ON o.id = s.machine "
-    "JOIN main.machine m ON m.identity = o.identity, temp.behind WHERE s.id IN (SELECT j.sweep "
-    "FROM a.job j JOIN temp.taken t ON t.id = j.id)",
-    "INSERT INTO main.job SELECT j.id + behind.jobs, t.point, j.repeat, j.sweep + behind.sweeps, "
-    "j.begun, j.seconds, j.command, j.status, j.verdict, j.sentence, j.load, j.result FROM a.job j "
-    "JOIN temp.taken t ON t.id = j.id, temp.behind",
-    "INSERT INTO main.sample SELECT s.job + behind.jobs, s.what, s.rank, s.number, s.warmup, s.ms "
-    "FROM a.sample s JOIN temp.taken t ON t.id = s.job, temp.behind",
-    "INSERT INTO main.power SELECT s.job + behind.jobs, s.seconds, s.gpu, s.sm_mhz, s.memory_mhz, "
-    "s.watts, s.celsius FROM a.power s JOIN temp.taken t ON t.id = s.job, temp.behind",
-    "INSERT OR IGNORE INTO main.trace SELECT m.id, s.path, s.command, s.sentence, s.ideal, "
-    "s.exposed FROM a.trace s JOIN a.point p ON p.id = s.point JOIN main.point m ON m.key = p.key",
-};
+/* merge.sql, so that the binary needs no other file */
+extern const char merge_sql[];
+__asm__(".section .rodata\n.global merge_sql\nmerge_sql:\n"
+        ".incbin \"experiments/results/merge.sql\"\n.byte 0\n"
+        ".size merge_sql, . - merge_sql\n.type merge_sql, @object\n.previous\n");
 
 /* Whether `from` would bring another build of mkernel. */
 static int merge_is_mixed(sqlite3 *db, const char *into, const char *from, char *error, size_t size)
@@ -80,9 +50,7 @@ static int merge_held(const char *into, const char *from, int mix, int64_t *jobs
         sqlite3_close(db);
         return -EINVAL;
     }
-    rc = rc || sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
-    for (size_t i = 0; i < sizeof merge_steps / sizeof *merge_steps && !rc; i++)
-        rc = sqlite3_exec(db, merge_steps[i], NULL, NULL, NULL) ? -EIO : 0;
+    rc = rc || sqlite3_exec(db, merge_sql, NULL, NULL, NULL) ? -EIO : 0;
     int64_t added = query_integer(db, 0, "SELECT count(*) FROM temp.taken", "");
     if (!rc && sqlite3_exec(db, "COMMIT", NULL, NULL, NULL))
         rc = -EIO;

@@ -256,33 +256,21 @@ static int results_points_published(sqlite3 *db, struct result_point *p)
     return rc;
 }
 
-/* "op=ag_gemm;nodes=1:2" against a point. */
-static int results_points_match(const struct result_point *p, const char *only)
+/* "op=ag_gemm;nodes=1:2" into a table of this handle. */
+static int results_points_wanted(sqlite3 *db, const char *only, char *error, size_t size)
 {
-    while (only && *only) {
-        size_t length = strcspn(only, ";"), name = strcspn(only, "=");
-        char want[256], text[4096];
-        snprintf(want, sizeof want, "%.*s", (int)(name < length ? name : length), only);
-        snprintf(text, sizeof text, ":%.*s:", (int)(name < length ? length - name - 1 : 0),
-                 only + (name < length ? name + 1 : length));
-        char have[4096];
-        snprintf(have, sizeof have, ":%s:", result_value(p, want));
-        if (!strstr(text, have))
-            return 0;
-        only += length + (only[length] == ';');
-    }
-    return 1;
-}
-
-static int results_points_check(const char *only, char *error, size_t size)
-{
-    for (const char *p = only; p && *p;) {
+    int rc = query_do(db, "CREATE TEMP TABLE wanted (name, list)", "");
+    for (const char *p = only; p && *p && !rc;) {
         size_t length = strcspn(p, ";"), name = strcspn(p, "=");
+        char want[256], list[4096];
         if (!name || name + 1 >= length)
             return mk_fail(-EINVAL, error, size, "'%.*s' is not NAME=VALUE", (int)length, p);
+        snprintf(want, sizeof want, "%.*s", (int)name, p);
+        snprintf(list, sizeof list, ":%.*s:", (int)(length - name - 1), p + name + 1);
+        rc = query_do(db, "INSERT INTO wanted VALUES (?1, ?2)", "tt", want, list);
         p += length + (p[length] == ';');
     }
-    return 0;
+    return rc ? mk_fail(-ENOMEM, error, size, "no memory to choose points") : 0;
 }
 
 static void results_points_free(struct result_point *p)
@@ -395,14 +383,21 @@ int results_load(struct results *r, const char *path, const char *only, char *er
 {
     sqlite3 *db;
     memset(r, 0, sizeof *r);
-    int rc = results_points_check(only, error, size);
-    rc = rc ? rc : results_open(&db, path, error, size);
-    if (rc)
+    int rc = results_open(&db, path, error, size);
+    rc = rc ? rc : results_points_wanted(db, only, error, size);
+    if (rc) {
+        sqlite3_close(db);
         return rc;
+    }
     /* a sweep may be writing: what is read is of one moment */
     sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
     results_points_head(db, r);
-    sqlite3_stmt *q = query_ask(db, "SELECT id, key FROM point ORDER BY id", "");
+    sqlite3_stmt *q = query_ask(
+        db,
+        "SELECT id, key FROM point p WHERE NOT EXISTS (SELECT 1 FROM wanted w LEFT JOIN setting s "
+        "ON s.point = p.id AND s.name = w.name WHERE NOT instr(list, ':' || coalesce(value, "
+        "'default') || ':')) ORDER BY id",
+        "");
     rc = q ? 0 : -EIO;
     long long id;
     const char *key;
@@ -415,11 +410,6 @@ int results_load(struct results *r, const char *path, const char *only, char *er
         p->id = id;
         p->key = strdup(key);
         rc = p->key ? results_points_settings(db, p) : -ENOMEM;
-        if (!rc && !results_points_match(p, only)) {
-            results_points_free(p);
-            r->count--;
-            continue;
-        }
         rc = rc ? rc : results_points_jobs(db, p);
         rc = rc ? rc : results_points_trace(db, p);
         rc = rc ? rc : results_points_published(db, p);

@@ -111,8 +111,9 @@ static int measured_numbers(const struct header *h, char *const *cells, struct m
     return 0;
 }
 
-int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,
-                   size_t size)
+/* A plan's words, "tile=256,128 pace=none", into *tuning. 0, or -EINVAL with a sentence. */
+static int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,
+                          size_t size)
 {
     char words[256], *save;
     snprintf(words, sizeof words, "%s", made);

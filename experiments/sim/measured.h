@@ -56,6 +56,3 @@ int measured_next(struct measured *m, struct measured_row **row);
 void measured_leave_out(struct measured *m, const char *why);
 /* Measurements from before the option shots had 2. */
 void measured_old(struct mk_problem *q);
-/* A plan's words, "tile=256,128 pace=none", into *tuning. 0, or -EINVAL with a sentence. */
-int measured_words(const char *made, enum mk_op op, struct mk_tuning *tuning, char *error,
-                   size_t size);
