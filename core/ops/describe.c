@@ -25,7 +25,7 @@ uint64_t op_number_at(const struct mk_problem *q, size_t offset)
 
 int op_counted_of(const struct op_descriptor *op, const struct mk_problem *q)
 {
-    return op->limit && op_number_at(q, op->limit->counted) != 0;
+    return op->limit && q->own[MOE_COUNTED] != 0;
 }
 
 int op_needs_of(const struct op_descriptor *op, const struct mk_topo *topo, enum mk_role role)

@@ -6,14 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-const struct op_limit op_limit_moe = {
-    .offset = offsetof(struct mk_problem, own) + MOE_CAPACITY * sizeof(uint64_t),
-    .drops = offsetof(struct mk_problem, own) + MOE_DROPS * sizeof(uint64_t),
-    .counted = offsetof(struct mk_problem, own) + MOE_COUNTED * sizeof(uint64_t),
-    .logical = offsetof(struct mk_problem, own) + MOE_LOGICAL * sizeof(uint64_t),
-    .halves = offsetof(struct mk_problem, own) + MOE_HALVES * sizeof(uint64_t),
-};
-
 #define AT(field) offsetof(struct mk_problem, moe.field)
 const struct op_shape op_shape_moe = {
     .option = "moe",

@@ -6,11 +6,6 @@
 #include "core/ops/op.h"
 #include "core/roles/moe_dispatch_plan.h"
 
-/* Of a problem's own numbers: rows of its experts that a rank has room for, 0: the plan's to say;
- * 1: places that do not fit are dropped; 1: a launch reads how many tokens there are; how many
- * logical experts a map places, 0: there is none; 1: launches have two halves. */
-enum { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED, MOE_LOGICAL, MOE_HALVES };
-
 /* Experts that ids name. */
 uint64_t plan_moe_named(const struct mk_problem *q);
 /* Offset in the heap of the map of logical experts (struct mk_route). */
@@ -20,7 +15,6 @@ uint64_t plan_moe_map(const struct mk_plan *p);
  * problem. 0: it drops none. */
 uint64_t plan_moe_quota(const struct mk_problem *q);
 
-extern const struct op_limit op_limit_moe;
 extern const struct op_shape op_shape_moe;
 void op_choose_moe(enum op_size size, uint64_t world,
                    uint64_t *numbers);          /* struct op_descriptor's */

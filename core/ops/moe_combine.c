@@ -86,7 +86,7 @@ const struct op_descriptor op_moe_combine = {
     .bits_vary = "adds what the experts of one rank make of a token before others, so bits follow "
                  "from where experts lie",
     .shape = &op_shape_moe_rows,
-    .limit = &op_limit_moe,
+    .limit = 1,
     .choose_shape = op_choose_moe_rows,
     .arguments = {{"rows", OP_BF16, "rows,H"},
                   {"ids", OP_UINT32, "T,K"},

@@ -74,7 +74,7 @@ int mk_moe_dispatch(struct mk_plan *plan, const void *x, const uint32_t *ids, vo
 const struct op_descriptor op_moe_dispatch = {
     .help = "sends tokens to their experts' ranks, where each expert's rows follow each other",
     .shape = &op_shape_moe_rows,
-    .limit = &op_limit_moe,
+    .limit = 1,
     .choose_shape = op_choose_moe_rows,
     .arguments = {{"X", OP_TOKENS, "T,H"},
                   {"X", OP_RECORDS, "T,record"},

@@ -154,7 +154,7 @@ int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, con
 const struct op_descriptor op_moe_dispatch_gemm = {
     .help = "sends tokens to their experts' ranks and multiplies them by the expert's B",
     .shape = &op_shape_moe,
-    .limit = &op_limit_moe,
+    .limit = 1,
     .choose_shape = op_choose_moe,
     .arguments = {{"X", OP_TOKENS, "T,H"},
                   {"X", OP_RECORDS, "T,record"},

@@ -236,7 +236,7 @@ static int moe_ffn_built(const struct mk_problem *q, uint32_t i, struct mk_gemm_
 const struct op_descriptor op_moe_ffn = {
     .help = "a whole MoE layer: tokens go to their experts' gated layers and come back weighted",
     .shape = &op_shape_moe,
-    .limit = &op_limit_moe,
+    .limit = 1,
     .choose_shape = op_choose_moe,
     .arguments = {{"X", OP_TOKENS, "T,H"},
                   {"X", OP_RECORDS, "T,record"},

@@ -142,13 +142,13 @@ void op_set_numbers(struct mk_problem *q, const uint64_t numbers[OP_DIMENSIONS])
 
 uint64_t op_limit_of(const struct mk_problem *q)
 {
-    return op_has_limit(q->op) ? op_number_at(q, op_of(q->op)->limit->offset) : 0;
+    return op_has_limit(q->op) ? q->own[MOE_CAPACITY] : 0;
 }
 
 void op_set_limit(struct mk_problem *q, uint64_t limit)
 {
     if (op_has_limit(q->op))
-        memcpy((char *)q + op_of(q->op)->limit->offset, &limit, sizeof limit);
+        q->own[MOE_CAPACITY] = limit;
 }
 
 const char *const op_overflows[2] = {"end", "drop"};
@@ -157,21 +157,15 @@ const char *const op_counts[2] = {"plan", "launch"};
 
 const char *const op_launches[2] = {"whole", "halves"};
 
-static void op_set_choice(struct mk_problem *q, size_t offset, int is)
-{
-    uint64_t number = is != 0;
-    memcpy((char *)q + offset, &number, sizeof number);
-}
-
 int op_drops(const struct mk_problem *q)
 {
-    return op_has_limit(q->op) && op_number_at(q, op_of(q->op)->limit->drops) != 0;
+    return op_has_limit(q->op) && q->own[MOE_DROPS] != 0;
 }
 
 void op_set_drops(struct mk_problem *q, int drops)
 {
     if (op_has_limit(q->op))
-        op_set_choice(q, op_of(q->op)->limit->drops, drops);
+        q->own[MOE_DROPS] = drops != 0;
 }
 
 int op_counted(const struct mk_problem *q)
@@ -182,29 +176,29 @@ int op_counted(const struct mk_problem *q)
 void op_set_counted(struct mk_problem *q, int counted)
 {
     if (op_has_limit(q->op))
-        op_set_choice(q, op_of(q->op)->limit->counted, counted);
+        q->own[MOE_COUNTED] = counted != 0;
 }
 
 uint64_t op_logical(const struct mk_problem *q)
 {
-    return op_has_limit(q->op) ? op_number_at(q, op_of(q->op)->limit->logical) : 0;
+    return op_has_limit(q->op) ? q->own[MOE_LOGICAL] : 0;
 }
 
 void op_set_logical(struct mk_problem *q, uint64_t logical)
 {
     if (op_has_limit(q->op))
-        memcpy((char *)q + op_of(q->op)->limit->logical, &logical, sizeof logical);
+        q->own[MOE_LOGICAL] = logical;
 }
 
 int op_halves(const struct mk_problem *q)
 {
-    return op_has_halves(q->op) && op_number_at(q, op_of(q->op)->limit->halves) != 0;
+    return op_has_halves(q->op) && q->own[MOE_HALVES] != 0;
 }
 
 void op_set_halves(struct mk_problem *q, int halves)
 {
     if (op_has_halves(q->op))
-        op_set_choice(q, op_of(q->op)->limit->halves, halves);
+        q->own[MOE_HALVES] = halves != 0;
 }
 
 int op_has_halves(enum mk_op op)

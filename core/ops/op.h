@@ -43,18 +43,12 @@ struct op_shape {
     struct op_dimension dimensions[OP_DIMENSIONS]; /* the first without a letter ends them */
 };
 
-/* How much a launch has room for, where that is a problem's to say: a uint64_t at `offset` of
- * struct mk_problem. 0: the plan's to say; a plan has it filled in, or 0 where all fits that can
- * come. */
-struct op_limit {
-    size_t offset;
-    size_t drops;   /* of a uint64_t: 1: what has no room is left out, by the operator's rule */
-    size_t counted; /* of a uint64_t: 1: how much there is a launch reads from its OP_COUNT */
-    /* of a uint64_t: how many experts ids name, each of which a map places (moe_map.h); 0: ids name
-     * what ranks hold */
-    size_t logical;
-    size_t halves; /* of a uint64_t: 1: launches have two halves, of operators that can have them */
-};
+/* What an operator with experts (op_descriptor.limit) is asked besides its shape: places in
+ * mk_problem.own. CAPACITY: rows that a rank has room for; 0: the plan's to say, and in a plan that
+ * all fits that can come. DROPS 1: what has no room is left out, by the operator's rule. COUNTED 1:
+ * how much there is a launch reads from its OP_COUNT. LOGICAL: how many experts ids name, each of
+ * which a map places (moe_map.h); 0: ids name what ranks hold. HALVES 1: launches have two halves. */
+enum moe_number { MOE_CAPACITY, MOE_DROPS, MOE_COUNTED, MOE_LOGICAL, MOE_HALVES };
 
 /* For what a default is wanted: a run on the host executor (small, so that a test has many tiles
  * and chunks), a run on GPUs, the explorer (as small as still has every case). */
@@ -67,7 +61,7 @@ enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
  * moves, bf16, e4m3 or bytes as the plan's dtype says. OP_SCALES: fp32, an argument of plans of fp8
  * alone, behind those of all plans; OP_BLOCK_SCALES and OP_COLUMN_SCALES are B's, where it may have
  * either. OP_BIAS: bf16, one of plans whose epilogue has a bias alone, behind all others. OP_COUNT:
- * uint32, one of plans that are counted (struct op_limit), of 4 bytes that are aligned to 4. */
+ * uint32, one of plans that are counted (MOE_COUNTED), of 4 bytes that are aligned to 4. */
 enum op_type {
     OP_BF16, /* or fp16, as the plan's dtype says; so are those below that say bf16 */
     OP_FP16,
@@ -190,7 +184,7 @@ struct op_descriptor {
     const char *help; /* one line: what it computes */
 
     const struct op_shape *shape;
-    const struct op_limit *limit; /* NULL: it has none */
+    uint8_t limit; /* 1: it has the numbers of enum moe_number */
     /* Default numbers for `world` ranks, in the order of the shape's dimensions. */
     void (*choose_shape)(enum op_size size, uint64_t world, uint64_t *numbers);
     /* In the order of MK_SPACE_ARG0 .. of those that a plan has; the first without a name ends
@@ -331,7 +325,7 @@ const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEX
 
 /* The inverse: the numbers and words of such a text into *problem, whose op is set. 0 or -EINVAL. */
 int op_read_problem(struct mk_problem *problem, const char *text);
-/* Its limit (struct op_limit); 0 of an operator without one. */
+/* Its limit (MOE_CAPACITY); 0 of an operator without one. */
 uint64_t op_limit_of(const struct mk_problem *problem);
 void op_set_limit(struct mk_problem *problem, uint64_t limit);
 int op_drops(const struct mk_problem *problem);

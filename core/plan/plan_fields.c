@@ -18,7 +18,7 @@ static int has_dtypes(enum mk_op op)
 
 static int has_mask(enum mk_op op)
 {
-    return op_of(op)->causal;
+    return op_of(op) && op_of(op)->causal;
 }
 
 static const char *const layouts[] = {"kn", "nk"}, *const truths[] = {"false", "true"},
@@ -27,7 +27,7 @@ _Static_assert(sizeof sums / sizeof *sums == MK_PLAN_SUMS, "a word for each");
 
 enum { SAID = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_TRACE_SET };
 #define AT(type, field) .bytes = sizeof(type), .offset = offsetof(struct mk_problem, field)
-#define LIMIT(field) .has = op_has_limit, .offset = offsetof(struct op_limit, field)
+#define LIMIT(number) .has = op_has_limit, AT(uint64_t, own[number])
 #define WORDS(list, n) .kind = PLAN_WORD, .words = (list), .count = (n)
 
 const struct plan_field plan_fields[PLAN_FIELDS] = {
@@ -39,7 +39,7 @@ const struct plan_field plan_fields[PLAN_FIELDS] = {
     {"sms", "most SMs", .in = PLAN_IN_SPEC, .form = "100", .count = PLAN_MOST_CTAS,
      AT(uint32_t, sms_most)},
     {"dtype", .has = has_dtypes, .in = PLAN_IN_TEXT | SAID | PLAN_IN_JSON | PLAN_IN_TUNED,
-     WORDS(plan_dtypes, MK_PLAN_DTYPES), .offset = (size_t)-1,
+     WORDS(plan_dtypes, MK_PLAN_DTYPES),
      .help = "fp16: of operators without experts and attention, in place of bf16. fp8: A and B are "
              "e4m3, with an fp32 scale for 1 x 128 of A and for 128 x 128 of B, and --b-layout nk; "
              "C is bf16. A token of a MoE has its scales behind it. Operators that only move rows "
@@ -75,23 +75,24 @@ const struct plan_field plan_fields[PLAN_FIELDS] = {
     {"c_in_heap", .in = PLAN_IN_ROW | PLAN_IN_TRACE_SET, .kind = PLAN_FLAG, .words = truths,
      .count = 2, AT(int, c_in_heap)},
     {"c_offset", AT(uint64_t, c_offset)},
-    {"capacity", .lacks = "has no capacity", .form = "4096", LIMIT(offset),
+    {"capacity", .lacks = "has no capacity", .form = "4096", LIMIT(MOE_CAPACITY),
      .in = PLAN_IN_SPEC | PLAN_IN_ROW | PLAN_IN_JSON_SET | PLAN_IN_TRACE_SET,
      .help = "rows of its experts that a rank has room for, a row for each of the K places of a "
              "token; where more come, the launch ends on all ranks with a sentence. Default: on up "
              "to 8 ranks all that can come; else twice as many as come on the average (of ranks "
              "with fewer than 8 experts four times), and six times the root of those"},
-    {"logical", .lacks = "has no experts", .form = "56", LIMIT(logical),
+    {"logical", .lacks = "has no experts", .form = "56", LIMIT(MOE_LOGICAL),
      .in = PLAN_IN_SPEC | PLAN_IN_JSON_SET | PLAN_IN_TRACE_SET},
     {"overflow", .lacks = "has room for all", .in = SAID | PLAN_IN_JSON_SET, WORDS(op_overflows, 2),
-     LIMIT(drops),
+     LIMIT(MOE_DROPS),
      .help = "where there is more than there is room for: end, the launch ends on all ranks; drop, "
              "each rank keeps of its tokens' places on experts of one rank the first capacity / "
              "ranks, in the order of tokens and places, so that nothing can overflow, and other "
              "places count as none. Default end"},
-    {"tokens", .lacks = "has no tokens", .in = PLAN_IN_SPEC, WORDS(op_counts, 2), LIMIT(counted)},
+    {"tokens", .lacks = "has no tokens", .in = PLAN_IN_SPEC, WORDS(op_counts, 2),
+     LIMIT(MOE_COUNTED)},
     {"launch", .lacks = "has whole launches", .in = SAID | PLAN_IN_JSON_SET, WORDS(op_launches, 2),
-     .has = op_has_halves, .offset = offsetof(struct op_limit, halves),
+     .has = op_has_halves, AT(uint64_t, own[MOE_HALVES]),
      .help = "halves: a launch is two kernels, one that sends and one that takes what has come, "
              "between which a program can compute on all SMs (mk_launch_begin); here one follows "
              "the other. Default whole"},
@@ -124,21 +125,19 @@ const struct plan_field plan_fields[PLAN_FIELDS] = {
 };
 _Static_assert(MK_ROLES == 4, "each has a field");
 
-/* Where the limit of an operator keeps it. */
-static size_t plan_field_limit(const struct plan_field *f, enum mk_op op)
+/* Whether its place is not another number's of the operator. */
+static int plan_field_is_there(const struct plan_field *f, enum mk_op op)
 {
-    size_t at;
-    memcpy(&at, (const char *)op_of(op)->limit + f->offset, sizeof at);
-    return at;
+    return !f->lacks || f->has(op);
 }
 
 uint64_t plan_field_get(const struct plan_field *f, const struct mk_problem *q)
 {
     uint32_t number;
-    if (f->offset == (size_t)-1)
-        return plan_dtype(q);
     if (!f->bytes)
-        return f->has(q->op) ? op_number_at(q, plan_field_limit(f, q->op)) : 0;
+        return plan_dtype(q);
+    if (!plan_field_is_there(f, (enum mk_op)q->op))
+        return 0;
     if (f->bytes == sizeof(uint64_t))
         return op_number_at(q, f->offset);
     memcpy(&number, (const char *)q + f->offset, sizeof number);
@@ -148,14 +147,11 @@ uint64_t plan_field_get(const struct plan_field *f, const struct mk_problem *q)
 void plan_field_set(const struct plan_field *f, struct mk_problem *q, uint64_t value)
 {
     const uint32_t number = (uint32_t)value;
-    if (f->offset == (size_t)-1)
+    if (!f->bytes)
         plan_set_dtype(q, (int)value);
-    else if (!f->bytes && f->has(q->op))
-        memcpy((char *)q + plan_field_limit(f, q->op), &value, sizeof value);
-    else if (f->bytes == sizeof value)
-        memcpy((char *)q + f->offset, &value, sizeof value);
-    else if (f->bytes)
-        memcpy((char *)q + f->offset, &number, sizeof number);
+    else if (plan_field_is_there(f, (enum mk_op)q->op))
+        memcpy((char *)q + f->offset, f->bytes == sizeof value ? (const void *)&value : &number,
+               f->bytes);
 }
 
 const char *plan_field_text(const struct plan_field *f, uint64_t value, char text[PLAN_FIELD_TEXT])

@@ -45,16 +45,16 @@ struct plan_field {
     const char *form; /* of a number in a spec, and of an epilogue: what it looks like */
     const char *unit; /* of a number in a trace */
     const char
-        *lacks;     /* what an operator without it does: "splits no sequence". NULL: a plan says */
-    uint32_t bytes; /* 4 or 8 at `offset` in struct mk_problem; 0: what lies elsewhere */
+        *lacks; /* what an operator without it does: "splits no sequence". NULL: a plan says */
     const char *help; /* of the command's option for it, "--b-layout"; NULL: it has none so */
-    size_t offset;    /* of those: in struct op_limit, an offset of 8 bytes; -1: the dtype */
+    uint32_t bytes;   /* 4 or 8 at `offset` in struct mk_problem; 0: the dtype */
+    size_t offset;
 };
 
 enum { PLAN_FIELDS = 36 };
 extern const struct plan_field plan_fields[PLAN_FIELDS];
 
-/* A field's value; of an operator's limit that it has not: 0, and setting it does nothing. */
+/* A field's value. Of one with `lacks` that an operator has not: 0, and setting it does nothing. */
 uint64_t plan_field_get(const struct plan_field *field, const struct mk_problem *problem);
 void plan_field_set(const struct plan_field *field, struct mk_problem *problem, uint64_t value);
 

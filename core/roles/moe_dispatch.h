@@ -10,7 +10,7 @@
  *                                       of tile_m and are in the order of source rank, token,
  *                                       place. Rows between experts are not written.
  *   counts_r [E/W, 2] uint32_t          first row and number of rows of each
- *   count_r uint32_t                    of a plan that is counted (struct op_limit): how many
+ *   count_r uint32_t                    of a plan that is counted (MOE_COUNTED): how many
  *                                       tokens this rank has in this launch, T at most. Those
  *                                       behind are not read, nor are their ids.
  *
