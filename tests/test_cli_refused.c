@@ -1,5 +1,6 @@
-/* What a command would ignore or could not write it refuses before it starts, nothing but a regular
- * file is ever replaced, and output that did not arrive is no success. */
+/* Every kind of bad argument, and what a command would ignore or could not write, is refused before it
+ * starts with status 2 and one sentence on stderr that names it; nothing but a regular file is ever
+ * replaced, and output that did not arrive is no success. */
 #include "core/ops/op.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/test.h"
@@ -7,6 +8,7 @@
 #include <sys/sysmacros.h>
 
 #include "tests/helpers/folder.h"
+#include "tests/helpers/sanitized.h"
 
 static struct command_run r;
 
@@ -19,12 +21,7 @@ static void judge(const char *what, int status, const char *says)
 
 static void refuses(const char *line, const char *says)
 {
-    command_start(&r, line, NULL);
-    command_finish(&r, 20);
-    judge(line, 2, says);
-    if (command_lines(r.err_text) != 1 || r.out_used)
-        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text,
-                 r.out_text);
+    command_expect(&r, line, NULL, 2, says);
 }
 
 /* `mkernel`, its arguments and what the shell does with its descriptors. */
@@ -35,6 +32,96 @@ static void in_shell(const char *line)
     snprintf(script, sizeof script, "%s %s", mkernel, line);
     command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", script, NULL});
     command_finish(&r, 60);
+}
+
+CASE(test_commands)
+{
+    refuses("", "a command is missing");
+    refuses("rnu ag_gemm", "did you mean run?");
+    refuses("''", "no command");
+    refuses("frobnicate", "`mkernel --help`");
+    refuses("--bogus", "--help");
+    command_expect(&r, "--help", NULL, 0, "examples");
+    command_expect(&r, "--version", NULL, 0, "mkernel 0");
+    command_expect(&r, "run --help", NULL, 0, "--roles");
+    command_expect(&r, "run ag_gemm --help", NULL, 0, "examples");
+    command_expect(&r, "bench --help", NULL, 0, "--csv");
+    command_expect(&r, "info --help", NULL, 0, "usage: mkernel info");
+    refuses("info now", "one argument too many");
+    refuses("info --json x", "no option --json");
+    refuses("bench", "missing");
+    refuses("bench ag_gem", "did you mean ag_gemm?");
+}
+
+CASE(test_ops)
+{
+    refuses("run", "op is missing");
+    refuses("run ag_gemmm", "did you mean ag_gemm?");
+    refuses("run quaternion", "ops are ag_gemm");
+    refuses("run ag_gemm gemm_ar", "gemm_ar is one argument too many");
+    refuses("run moe_ffn --exec host --shape 1,8,8", "moe_ffn does not take --shape");
+    refuses("run ''", "no op");
+}
+
+CASE(test_values)
+{
+    refuses("run ag_gemm --iter 5", "did you mean --iters?");
+    refuses("run ag_gemm --exec host --epilogue bias+foo", "--epilogue bias+foo: 'foo' is none of");
+    command_expect(&r, "bench ag_gemm --exec host --gpus 2 --epilogue none --dry-run", NULL, 0, "");
+    refuses("bench ag_gemm --exec host --gpus 2 --epilogue silu --dry-run", "for run");
+    refuses("run ag_gemm --iters", "--iters needs a value");
+    refuses("run ag_gemm --iters 0", "--iters 0: out of range");
+    refuses("run ag_gemm --iters ten", "--iters ten");
+    refuses("run ag_gemm --iters 99999999999999999999", "out of range");
+    refuses("run ag_gemm --seed -1", "--seed -1");
+    refuses("run ag_gemm --check --check", "twice");
+    refuses("run ag_gemm --check=yes", "takes no value");
+    refuses("run ag_gemm --timeout 0", "--timeout 0: out of range");
+    refuses("run ag_gemm --timeout 1e9", "--timeout 1e9");
+    refuses("run ag_gemm --exec gpu", "host|cuda");
+    refuses("run ag_gemm --fabric verb", "did you mean verbs?");
+    refuses("run ag_gemm --exec host --nodes 2 --nic nosuch0", "no NIC nosuch0");
+    refuses("run ag_gemm --roles compute", "roles are written");
+    refuses("run ag_gemm --roles intracomm=1", "did you mean intra_comm?");
+    refuses("run ag_gemm --csv x", "no option --csv");
+    refuses("run ag_gemm --exec host --trace /nonexistent/folder/t.db",
+            "--trace /nonexistent/folder/t.db cannot be written");
+    refuses("run ag_gemm --exec host --json /proc/x.json", "--json /proc/x.json cannot be written");
+}
+
+CASE(test_shapes)
+{
+    refuses("run ag_gemm --exec host --shape 8,8", "--shape 8,8");
+    refuses("run ag_gemm --exec host --shape 8x8x8", "it takes M,N,K");
+    refuses("run ag_gemm --exec host --shape 9,8,8", "the next that does is 10");
+    refuses("run ag_gemm --exec host --gpus 1 --shape 8,8,9", "the next K that works is 16");
+    refuses("run ag_gemm --exec host --gpus 1 --shape 8,9,8", "the next N that works is 16");
+    refuses("run ag_gemm --exec host --gpus 17", "--gpus 17: out of range");
+    refuses("run ag_gemm --exec host --nodes 100 --gpus 16", "at most 256");
+    refuses("run ag_gemm --exec host --gpus 1 --roles compute=1,intra_comm=1", "no intra_comm");
+    refuses("run ag_gemm --exec host --nodes 2 --roles compute=1,intra_comm=1", "inter_send");
+    refuses("run ag_gemm --exec host --tile 12,8", "tiles are multiples of 8");
+    refuses("run ag_gemm --exec host --tile 64,64 --chunk-rows 96", "chunks of tiles");
+    refuses("run ag_gemm --exec host --pieces 65", "--pieces 65: out of range");
+}
+
+/* Nothing has started: bad arguments cost milliseconds, leave no process and no shared memory. */
+CASE(test_nothing_started)
+{
+    refuses("run ag_gemm --exec host --nodes 4 --gpus 4 --shape 17,8,8",
+            "does not divide by 16 ranks");
+    assert_true(r.seconds < BUSY);
+}
+
+CASE(test_info)
+{
+    command_expect(&r, "info", NULL, 0, "SQLite 3.");
+    assert_non_null(strstr(r.out_text, "cores"));
+    assert_non_null(strstr(r.out_text, "GPU"));
+    assert_non_null(strstr(r.out_text, "NIC"));
+    assert_non_null(strstr(r.out_text, "rails     local rank 0 on "));
+    assert_non_null(strstr(r.out_text, "soft-RoCE module rdma_rxe"));
+    assert_int_equal(r.err_used, 0);
 }
 
 CASE(test_ignored)
@@ -322,7 +409,8 @@ CASE(test_place_of_softnic)
         const char *change, *says;
         int status;
     } cases[] = {
-        {"mkdir bin && cp $M bin && cp ${M%/*}/libsoftnic.so .", "cannot load softnic", 2},
+        {"mkdir bin && cp $M ${M%/*}/libmkernel.so.0 bin && cp ${M%/*}/libsoftnic.so .",
+         "cannot load softnic", 2},
         {"mv libsoftnic.so bin && chmod 666 bin/libsoftnic.so", "may write there", 2},
         {"chmod 644 bin/libsoftnic.so && chmod 777 bin", "may write there", 2},
         {"chmod 1777 bin", "verdict   right", 0},

@@ -10,11 +10,7 @@ static struct command_run r;
 
 static void expect(const char *line, int status, const char *says)
 {
-    command_start(&r, line, "MKERNEL_TUNING=none", NULL);
-    command_finish(&r, 120);
-    if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
-        fail_msg("mkernel %s: status %d (want %d), \"%s\" \"%s\" lacks \"%s\"", line, r.status,
-                 status, r.out_text, r.err_text, says);
+    command_expect(&r, line, "MKERNEL_TUNING=none", status, says);
 }
 
 /* ms of a launch, in a table's words. */

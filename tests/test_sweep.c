@@ -159,13 +159,7 @@ CASE(bad_options_are_one_sentence)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command_run r;
-        command_start(&r, cases[i].line, NULL);
-        command_finish(&r, 30);
-        if (r.status != 2 || !strstr(r.err_text, cases[i].says))
-            print_message("%s: status %d: %s\n", cases[i].line, r.status, r.err_text);
-        assert_int_equal(r.status, 2);
-        assert_non_null(strstr(r.err_text, cases[i].says));
-        assert_int_equal(command_lines(r.err_text), 1);
+        command_expect(&r, cases[i].line, NULL, 2, cases[i].says);
     }
 }
 

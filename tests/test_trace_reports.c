@@ -428,14 +428,7 @@ static struct command_run r;
 
 static void expect(const char *line, int status, const char *says)
 {
-    command_start(&r, line, NULL);
-    command_finish(&r, 20);
-    if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
-        fail_msg("mkernel %s: status %d (want %d), \"%s\" \"%s\" lacks \"%s\"", line, r.status,
-                 status, r.out_text, r.err_text, says);
-    if (status && (command_lines(r.err_text) != 1 || r.out_used))
-        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text,
-                 r.out_text);
+    command_expect(&r, line, NULL, status, says);
 }
 
 CASE(test_commands)

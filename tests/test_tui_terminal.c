@@ -261,13 +261,7 @@ CASE(characters_are_those_of_the_locale)
 
 static void expect_refusal(const char *line, const char *word)
 {
-    command_start(&result, line, "TERM=xterm", NULL);
-    command_finish(&result, 20);
-    assert_int_equal(result.status, 2);
-    assert_int_equal(command_lines(result.err_text), 1);
-    assert_int_equal(result.out_used, 0);
-    if (!strstr(result.err_text, word))
-        fail_msg("'%s' is not in: %s", word, result.err_text);
+    command_expect(&result, line, "TERM=xterm", 2, word);
 }
 
 CASE(unusable_arguments_end_in_one_sentence)

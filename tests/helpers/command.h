@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/helpers/test.h"
+
 struct command_run {
     pid_t pid;
     int out, err; /* read ends */
@@ -164,6 +166,22 @@ __attribute__((unused)) static int command_lines(const char *text)
     for (; *text; text++)
         lines += *text == '\n';
     return lines;
+}
+
+/* Runs `mkernel LINE` with one entry more of the environment, or NULL: it ends with that status, and
+ * says the text on stdout, or in one line on stderr where it failed; bad arguments (2) print nothing
+ * else. */
+__attribute__((unused)) static void command_expect(struct command_run *r, const char *line,
+                                                   char *entry, int status, const char *says)
+{
+    command_start(r, line, entry, NULL);
+    command_finish(r, 120);
+    if (r->status != status || !strstr(status ? r->err_text : r->out_text, says) ||
+        (status && command_lines(r->err_text) != 1) || (status == 2 && r->out_used))
+        fail_msg(
+            "mkernel %s: status %d (want %d) after %.1f s, \"%s\" is not in one line of \"%s\" "
+            "\"%s\"",
+            line, r->status, status, r->seconds, says, r->out_text, r->err_text);
 }
 
 /* The children of process `pid`: fills pids, returns how many. */
