@@ -1,9 +1,23 @@
 /* `mkernel run OP --check` is right for every operator over every fabric on every form of cluster,
- * at sizes that divide nothing, however tokens are routed; with --deterministic several runs give
- * the same bits, over either fabric. */
+ * at sizes that divide nothing, however tokens are routed; EFA's devices reorder what they carry, one
+ * a rank or several, with short requests, full queues and posted receives. With --deterministic
+ * several runs give the same bits, over either fabric. */
 #include "tests/helpers/run_right.h"
 
 static const char *const fabrics[] = {"verbs", "efa"};
+
+/* EFA networks, which the runs take in turn: late and out of order by up to 0.3 ms, and more or less
+ * room. */
+static const struct {
+    char *softnic, *efa;
+    int rails;
+} networks[] = {
+    {"SOFTNIC=reorder=300us", "MK_EFA=", 1},
+    {"SOFTNIC=reorder=100us,efa-rdma=4096", "MK_EFA=stripe=256", 4},
+    {"SOFTNIC=reorder=200us,efa-depth=64", "MK_EFA=stripe=1024,window=12,depth=8", 2},
+    {"SOFTNIC=reorder=50us,efa-caps=write,copy=stream", "MK_EFA=stripe=512,window=16", 3},
+};
+
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__ /* ten times as slow */
 #define LAUNCHES "3"
 static const unsigned forms[][2] = {{2, 2}};
@@ -29,15 +43,19 @@ static void with_ranks(const char *options, unsigned world, char *out, size_t si
 
 static void everywhere(const char *op, const char *const *options, size_t count)
 {
+    static unsigned turn;
     for (size_t i = 0; i < COUNT(forms) * COUNT(fabrics) * count; i++) {
         const unsigned *form = forms[i / count / COUNT(fabrics)];
+        const size_t efa = i / count % COUNT(fabrics),
+                     n = (turn++ + i / count / COUNT(fabrics)) % COUNT(networks);
         char line[512], own[256];
         with_ranks(options[i % count], form[0] * form[1], own, sizeof own);
         snprintf(line, sizeof line,
-                 "run %s --exec host --nic soft --fabric %s --nodes %u --gpus %u --iters " LAUNCHES
-                 " --check %s",
-                 op, fabrics[i / count % COUNT(fabrics)], form[0], form[1], own);
-        right(line, NULL, "");
+                 "run %s --exec host --nic soft --fabric %s --rails %d --nodes %u --gpus %u "
+                 "--iters " LAUNCHES " --check %s",
+                 op, fabrics[efa], efa ? networks[n].rails : 1, form[0], form[1], own);
+        right(line, efa ? networks[n].softnic : NULL, efa ? networks[n].efa : NULL,
+              efa && form[0] > 1 ? "efa over softefa" : "");
     }
 }
 
@@ -96,7 +114,7 @@ static void bits_of(const char *line, const char *environment, char bits[17])
     assert_true(fd >= 0);
     close(fd);
     snprintf(with_json, sizeof with_json, "%s --json %s", line, path);
-    right(with_json, environment, "");
+    right(with_json, environment, NULL, "");
     fd = open(path, O_RDONLY); /* not the file from before: the result was put in its place */
     assert_true(fd >= 0);
     assert_true(read(fd, text, sizeof text - 1) > 0);
@@ -121,7 +139,7 @@ CASE(test_deterministic)
         {"moe_dispatch_gemm --moe 24,64,40,12,3", "compute=3,intra_comm=2,inter_send=2"},
         {"moe_ffn --moe 24,64,40,12,3", "compute=3,intra_comm=2,inter_send=2,inter_reduce=2"},
     };
-    static const char *const networks[] = {"SOFTNIC=delay=1ms~0.1", "SOFTNIC=reorder=300us"};
+    static const char *const troubles[] = {"SOFTNIC=delay=1ms~0.1", "SOFTNIC=reorder=300us"};
     for (size_t op = 0; op < COUNT(ops); op++) {
         char first[17] = "";
         for (size_t fabric = 0; fabric < COUNT(fabrics); fabric++) {
@@ -136,7 +154,7 @@ CASE(test_deterministic)
             if (!fabric)
                 memcpy(first, other, sizeof first);
             assert_string_equal(first, other);
-            bits_of(line, networks[fabric], other);
+            bits_of(line, troubles[fabric], other);
             assert_string_equal(first, other);
             bits_of(split, NULL, other);
             assert_string_equal(first, other);

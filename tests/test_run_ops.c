@@ -135,7 +135,7 @@ static void right_over_verbs(const char *options, const char *says)
 {
     char line[512];
     snprintf(line, sizeof line, "run %s --exec host --nic soft --check", options);
-    right(line, NULL, says);
+    right(line, NULL, NULL, says);
 }
 
 CASE(test_own)

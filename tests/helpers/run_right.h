@@ -9,10 +9,10 @@
 
 static struct command_run r;
 
-/* Runs it, and fails where it is not right or does not print `says`. */
-static void right(const char *line, const char *environment, const char *says)
+/* Runs it with up to two entries more of the environment, and fails where it is not right or does not print `says`. */
+static void right(const char *line, const char *one, const char *two, const char *says)
 {
-    command_start(&r, line, environment, NULL);
+    command_start(&r, line, one, two, NULL);
     command_finish(&r, SECONDS);
     if (r.status || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right") ||
         !strstr(r.out_text, says))
