@@ -9,19 +9,6 @@
 
 static const uint64_t shapes[][3] = {{33, 40, 72}, {5, 8, 8}, {131, 136, 136}, {200, 264, 72}};
 
-static void right(const struct sim_world_config *c)
-{
-    struct sim_world_result result;
-    int rc = sim_world_run(c, &result);
-    if (rc)
-        print_error("%s %d x %d ranks, %d,%d,%d, tiles %dx%d, seed %d: %s\n",
-                    plan_op_name(c->problem.op), (int)c->problem.topo.nodes,
-                    (int)c->problem.topo.gpus, (int)c->problem.m, (int)c->problem.n,
-                    (int)c->problem.k, (int)c->problem.tuning.tile_m, (int)c->problem.tuning.tile_n,
-                    (int)c->seed, result.sentence);
-    assert_int_equal(rc, 0);
-}
-
 static void explore(enum mk_op op, enum mk_engine engine)
 {
     struct coroutine_pool *pool;
@@ -43,14 +30,12 @@ static void explore(enum mk_op op, enum mk_engine engine)
         op_gpu_tile(&c.problem, (uint32_t)(seed % tiles), &tile);
         if (c.problem.tuning.shots == 1) /* the last, which has not too many columns */
             op_gpu_tile(&c.problem, tiles - 1, &tile);
-        c.problem.tuning.tile_m = tile.tile_m;
-        c.problem.tuning.tile_n = tile.tile_n;
-        c.problem.tuning.cluster = tile.cluster;
+        world_tile(&c, tile.tile_m, tile.tile_n, tile.cluster);
         op_fit(&c.problem);
         c.launches = 2;
         c.unwatched = seed % 4 != 1;
         c.pool = pool;
-        right(&c);
+        world_right(&c);
         one_shots += c.problem.tuning.shots == 1;
         exact += c.problem.deterministic != 0;
         behind += c.problem.epilogue != 0;
@@ -59,33 +44,13 @@ static void explore(enum mk_op op, enum mk_engine engine)
     assert_true(one_shots > 4 && behind > 2 && (op == MK_OP_AG_GEMM || exact > 1));
 }
 
-CASE(test_ag_gemm)
+CASE(test_gemms)
 {
     explore(MK_OP_AG_GEMM, MK_ENGINE_WGMMA);
-}
-
-CASE(test_ag_gemm_on_mma)
-{
     explore(MK_OP_AG_GEMM, MK_ENGINE_MMA);
-}
-
-CASE(test_gemm_rs)
-{
     explore(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
-}
-
-CASE(test_gemm_rs_on_mma)
-{
     explore(MK_OP_GEMM_RS, MK_ENGINE_MMA);
-}
-
-CASE(test_gemm_ar)
-{
     explore(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
-}
-
-CASE(test_gemm_ar_on_mma)
-{
     explore(MK_OP_GEMM_AR, MK_ENGINE_MMA);
 }
 
@@ -100,6 +65,6 @@ CASE(test_reduce_scatter)
         c.problem.engine = seed % 4 ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
         c.seed = seed;
         sim_world_emulate(&c, 1);
-        right(&c);
+        world_right(&c);
     }
 }

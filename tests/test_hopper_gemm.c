@@ -31,13 +31,9 @@ static void every_tile(int kn)
         }
 }
 
-CASE(test_b_nk)
+CASE(test_both_layouts)
 {
     every_tile(0);
-}
-
-CASE(test_b_kn)
-{
     every_tile(1);
 }
 

@@ -139,13 +139,9 @@ static void every(uint32_t first_tile)
             }
 }
 
-CASE(test_wide_and_narrow)
+CASE(test_every_width)
 {
     every(0);
-}
-
-CASE(test_medium)
-{
     every(1);
 }
 

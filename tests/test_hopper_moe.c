@@ -13,15 +13,6 @@
 static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-static void right(const struct sim_world_config *c)
-{
-    struct sim_world_result result;
-    int rc = sim_world_run(c, &result);
-    if (rc)
-        hopper_moe_say(c, result.sentence);
-    assert_int_equal(rc, 0);
-}
-
 static void explore(enum mk_op op, enum mk_engine engine, uint64_t first, uint64_t watched,
                     uint64_t unwatched)
 {
@@ -46,7 +37,7 @@ static void explore(enum mk_op op, enum mk_engine engine, uint64_t first, uint64
                 }
             }
             c.pool = pool;
-            right(&c);
+            world_right(&c);
         }
     coroutine_pool_destroy(pool);
 }
@@ -54,11 +45,9 @@ static void explore(enum mk_op op, enum mk_engine engine, uint64_t first, uint64
 CASE(test_orders)
 {
     explore(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA, 0, 1, 3);
-}
-
-CASE(test_orders_on_mma)
-{
     explore(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_MMA, 0, 1, 3);
+    explore(MK_OP_MOE_FFN, MK_ENGINE_WGMMA, 0, 1, 4);
+    explore(MK_OP_MOE_FFN, MK_ENGINE_MMA, 0, 1, 4);
 }
 
 /* Tokens of FP8: blocks of K that are short, and rows that end within a stage; columns of several
@@ -80,28 +69,14 @@ static void fp8_orders(enum mk_engine engine)
             c.unwatched = i > 0 || forms[form][0] > 1;
             if (!c.unwatched)
                 c.problem.tuning.split.ctas[MK_INTRA_COMM] = 1;
-            right(&c);
+            world_right(&c);
         }
 }
 
 CASE(test_fp8_orders)
 {
     fp8_orders(MK_ENGINE_WGMMA);
-}
-
-CASE(test_fp8_orders_on_mma)
-{
     fp8_orders(MK_ENGINE_MMA);
-}
-
-CASE(test_layer_orders)
-{
-    explore(MK_OP_MOE_FFN, MK_ENGINE_WGMMA, 0, 1, 4);
-}
-
-CASE(test_layer_orders_on_mma)
-{
-    explore(MK_OP_MOE_FFN, MK_ENGINE_MMA, 0, 1, 4);
 }
 
 /* The layer of FP8: depths and columns of the activation that end in a short block, several tiles of
@@ -127,17 +102,13 @@ static void fp8_layer_orders(enum mk_engine engine)
                 c.problem.moe = (struct mk_moe){20, 80, 48, c.problem.moe.experts,
                                                 c.problem.moe.experts > 1 ? 2 : 1};
             }
-            right(&c);
+            world_right(&c);
         }
 }
 
 CASE(test_fp8_layer_orders)
 {
     fp8_layer_orders(MK_ENGINE_WGMMA);
-}
-
-CASE(test_fp8_layer_orders_on_mma)
-{
     fp8_layer_orders(MK_ENGINE_MMA);
 }
 
@@ -168,7 +139,7 @@ CASE(test_back_orders)
                 c.problem.tuning.split.ctas[MK_INTER_REDUCE] = 1;
                 c.problem.moe = (struct mk_moe){20, 136, 40, c.problem.moe.experts, 2};
             }
-            right(&c);
+            world_right(&c);
         }
 }
 
@@ -187,7 +158,7 @@ CASE(test_fp8_layer_extremes)
         if (i > 3)
             hopper_moe_on_mma(&c);
         c.op = moe_fp8_op(&op, i % 4 > 1);
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -203,7 +174,7 @@ static void larger(enum mk_op op, enum mk_engine engine)
         if (engine == MK_ENGINE_MMA)
             hopper_moe_on_mma(&c);
         c.unwatched = 1;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -234,37 +205,21 @@ static void tables(enum mk_engine engine)
         c.emulated = c.problem.sms = 2 * cases[i].parts + 1;
         c.launches = 2;
         c.unwatched = 1;
-        right(&c);
+        world_right(&c);
     }
 }
 
 CASE(test_tables)
 {
     tables(MK_ENGINE_WGMMA);
-}
-
-CASE(test_tables_on_mma)
-{
     tables(MK_ENGINE_MMA);
 }
 
 CASE(test_larger)
 {
     larger(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA);
-}
-
-CASE(test_larger_on_mma)
-{
     larger(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_MMA);
-}
-
-CASE(test_larger_layer)
-{
     larger(MK_OP_MOE_FFN, MK_ENGINE_WGMMA);
-}
-
-CASE(test_larger_layer_on_mma)
-{
     larger(MK_OP_MOE_FFN, MK_ENGINE_MMA);
 }
 
@@ -286,17 +241,13 @@ static void groups(enum mk_engine engine)
         assert_int_equal(plan_build(&plan, &c.problem, 0, 0, error, sizeof error), 0);
         const struct mk_route *r = &moe_ffn_plan_of(&plan)->dispatch.route;
         assert_true(r->apart && r->group_rows < 1100 * 2 / c.problem.tuning.tile_m);
-        right(&c);
+        world_right(&c);
     }
 }
 
 CASE(test_groups)
 {
     groups(MK_ENGINE_WGMMA);
-}
-
-CASE(test_groups_on_mma)
-{
     groups(MK_ENGINE_MMA);
 }
 
@@ -313,17 +264,13 @@ static void few_tokens(enum mk_engine engine)
         c.unwatched = seed > 1;
         if (engine == MK_ENGINE_MMA)
             hopper_moe_on_mma(&c);
-        right(&c);
+        world_right(&c);
     }
 }
 
 CASE(test_few_tokens)
 {
     few_tokens(MK_ENGINE_WGMMA);
-}
-
-CASE(test_few_tokens_on_mma)
-{
     few_tokens(MK_ENGINE_MMA);
 }
 
@@ -332,32 +279,19 @@ static void faults(enum mk_op op, enum mk_engine engine)
 {
     for (uint32_t i = 0; i < 4; i++) {
         struct sim_world_config c = hopper_moe_config(op, 2, 1, 3 + i);
-        struct sim_world_result result;
         c.problem.moe = (struct mk_moe){24, 40, 16, 4, 2};
         c.seed |= EXACT_MOE_EVENLY; /* something is sent */
         if (engine == MK_ENGINE_MMA)
             hopper_moe_on_mma(&c);
         c.fault = i < 2 ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
                         : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
-        int rc = sim_world_run(&c, &result);
-        if (rc != -EIO || sim_world_promised(&c, rc, &result))
-            print_error("fault %d: %d, %s\n", (int)c.fault.kind, rc, result.sentence);
-        assert_int_equal(rc, -EIO);
-        assert_int_equal(sim_world_promised(&c, rc, &result), 0);
+        world_ends_as_promised(&c);
     }
 }
 
 CASE(test_faults)
 {
     faults(MK_OP_MOE_DISPATCH_GEMM, MK_ENGINE_WGMMA);
-}
-
-CASE(test_layer_faults)
-{
     faults(MK_OP_MOE_FFN, MK_ENGINE_WGMMA);
-}
-
-CASE(test_layer_faults_on_mma)
-{
     faults(MK_OP_MOE_FFN, MK_ENGINE_MMA);
 }

@@ -24,15 +24,6 @@ static struct sim_world_config config_of(enum mk_op op, uint32_t nodes, uint32_t
     return c;
 }
 
-static void right(const struct sim_world_config *c)
-{
-    struct sim_world_result result;
-    int rc = sim_world_run(c, &result);
-    if (rc)
-        hopper_moe_say(c, result.sentence);
-    assert_int_equal(rc, 0);
-}
-
 /* The first of each form is watched, with one block that makes tables and one that takes rows,
  * since the watch knows 512 readers of a word. */
 static void explore(enum mk_op op)
@@ -50,18 +41,14 @@ static void explore(enum mk_op op)
                 c.problem.moe.tokens = 20;
             }
             c.pool = pool;
-            right(&c);
+            world_right(&c);
         }
     coroutine_pool_destroy(pool);
 }
 
-CASE(test_dispatch)
+CASE(test_orders)
 {
     explore(MK_OP_MOE_DISPATCH);
-}
-
-CASE(test_combine)
-{
     explore(MK_OP_MOE_COMBINE);
 }
 
@@ -74,7 +61,7 @@ CASE(test_fp8)
         c.problem.fp8 = 1;
         c.problem.moe.hidden = 16 * (1 + 7 * form);
         c.unwatched = 1;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -93,7 +80,7 @@ CASE(test_larger)
         c.emulated = c.problem.sms = mk_total_ctas(&c.problem.tuning.split);
         c.launches = 2;
         c.unwatched = 1;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -103,16 +90,11 @@ CASE(test_faults)
     for (uint32_t i = 0; i < 8; i++) {
         struct sim_world_config c =
             config_of(i < 4 ? MK_OP_MOE_DISPATCH : MK_OP_MOE_COMBINE, 2, 1, 3 + i);
-        struct sim_world_result result;
         c.problem.moe = (struct mk_moe){24, 40, 16, 4, 2};
         c.seed |= EXACT_MOE_EVENLY; /* something is sent */
         c.fault = i % 4 < 2 ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
                             : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
-        int rc = sim_world_run(&c, &result);
-        if (rc != -EIO || sim_world_promised(&c, rc, &result))
-            print_error("fault %d: %d, %s\n", (int)c.fault.kind, rc, result.sentence);
-        assert_int_equal(rc, -EIO);
-        assert_int_equal(sim_world_promised(&c, rc, &result), 0);
+        world_ends_as_promised(&c);
     }
 }
 
@@ -131,6 +113,6 @@ CASE(test_many_experts_of_few_tokens)
         c.problem.moe.k = 4;
         c.launches = 3;
         c.unwatched = 1;
-        right(&c);
+        world_right(&c);
     }
 }

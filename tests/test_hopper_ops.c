@@ -16,19 +16,6 @@ enum { FORMS = sizeof forms / sizeof *forms };
 static const uint64_t shapes[][3] = {{33, 40, 72}, {1, 8, 8}, {65, 136, 136}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static void right(const struct sim_world_config *c)
-{
-    struct sim_world_result result;
-    int rc = sim_world_run(c, &result);
-    if (rc)
-        print_error("%s %d x %d ranks, %d,%d,%d, tiles %dx%d, seed %d: %s\n",
-                    plan_op_name(c->problem.op), (int)c->problem.topo.nodes,
-                    (int)c->problem.topo.gpus, (int)c->problem.m, (int)c->problem.n,
-                    (int)c->problem.k, (int)c->problem.tuning.tile_m, (int)c->problem.tuning.tile_n,
-                    (int)c->seed, result.sentence);
-    assert_int_equal(rc, 0);
-}
-
 /* Each form of cluster, each shape, a few orders; `watched`: by vector clocks, else by the results
  * alone. */
 static void explore(enum mk_op op, enum mk_engine engine, uint64_t watched, uint64_t unwatched)
@@ -47,38 +34,18 @@ static void explore(enum mk_op op, enum mk_engine engine, uint64_t watched, uint
                 op_fit(&c.problem);
                 c.unwatched = i >= watched;
                 c.pool = pool;
-                right(&c);
+                world_right(&c);
             }
     coroutine_pool_destroy(pool);
 }
 
-CASE(test_ag_gemm)
+CASE(test_gemms)
 {
     explore(MK_OP_AG_GEMM, MK_ENGINE_WGMMA, 1, 3);
-}
-
-CASE(test_ag_gemm_on_mma)
-{
     explore(MK_OP_AG_GEMM, MK_ENGINE_MMA, 1, 0);
-}
-
-CASE(test_gemm_rs)
-{
     explore(MK_OP_GEMM_RS, MK_ENGINE_WGMMA, 1, 3);
-}
-
-CASE(test_gemm_rs_on_mma)
-{
     explore(MK_OP_GEMM_RS, MK_ENGINE_MMA, 1, 0);
-}
-
-CASE(test_gemm_ar)
-{
     explore(MK_OP_GEMM_AR, MK_ENGINE_WGMMA, 1, 3);
-}
-
-CASE(test_gemm_ar_on_mma)
-{
     explore(MK_OP_GEMM_AR, MK_ENGINE_MMA, 1, 0);
 }
 
@@ -100,23 +67,15 @@ static void only_moves(enum mk_op op)
             c.pool = pool;
             c.problem.engine = seed < 8 ? MK_ENGINE_WGMMA : MK_ENGINE_MMA;
             sim_world_emulate(&c, 1);
-            right(&c);
+            world_right(&c);
         }
     coroutine_pool_destroy(pool);
 }
 
-CASE(test_all_gather)
+CASE(test_what_only_moves)
 {
     only_moves(MK_OP_ALL_GATHER);
-}
-
-CASE(test_all_to_all)
-{
     only_moves(MK_OP_ALL_TO_ALL);
-}
-
-CASE(test_reduce_scatter)
-{
     only_moves(MK_OP_REDUCE_SCATTER);
 }
 
@@ -143,13 +102,10 @@ static void joint_tiles(enum mk_op op, enum mk_engine engine, uint32_t shots)
                 /* a table's first tile has too many columns */
                 if (few || c.problem.tuning.tile_n > PLAN_MOST_JOINT_COLUMNS) {
                     assert_true(mk_few_rows_tile(0, &tile));
-                    c.problem.tuning.tile_m = tile.tile_m;
-                    c.problem.tuning.tile_n = tile.tile_n;
-                    c.problem.tuning.cluster = tile.cluster;
+                    world_tile(&c, tile.tile_m, tile.tile_n, tile.cluster);
                 }
                 if (i == 5 && !few) {
-                    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 128;
-                    c.problem.tuning.cluster = 1;
+                    world_tile(&c, 128, 128, 1);
                 }
                 if (mma)
                     hopper_ops_on_mma(&c);
@@ -159,7 +115,7 @@ static void joint_tiles(enum mk_op op, enum mk_engine engine, uint32_t shots)
                 c.problem.c_in_heap = shots == 3 && seed / 2 % 2;
                 c.unwatched = seed % 2 && !few;
                 c.pool = pool;
-                right(&c);
+                world_right(&c);
                 if (gpus > 2) /* with two, the first peer awaited is the last */
                     met[hopper_passes(&c)]++;
             }
@@ -202,27 +158,26 @@ CASE(test_gemm_rs_cut)
         c.problem.deterministic = seed % 3 == 1;
         c.problem.fp16 = seed >= CASES && !c.problem.deterministic;
         c.problem.epilogue = of == 1 ? MK_EPILOGUE_ROWS : 0;
-        c.problem.tuning.tile_m = c.problem.tuning.tile_n = 256;
-        c.problem.tuning.cluster = 2;
+        world_tile(&c, 256, 256, 2);
         c.problem.tuning.slices = cases[of].slices;
         c.problem.tuning.split.ctas[MK_COMPUTE] = c.emulated = c.problem.sms = cases[of].sms;
         c.unwatched = of > 5; /* many tiles */
         c.launches = of > 5 ? 1 : 3;
         c.pool = pool;
         assert_int_equal(hopper_slices(&c), cases[of].slices);
-        right(&c);
+        world_right(&c);
     }
     coroutine_pool_destroy(pool);
 }
 
-CASE(test_ag_gemm_one_shot)
+CASE(test_one_shot)
 {
     one_shot(MK_OP_AG_GEMM, MK_ENGINE_WGMMA);
-}
-
-CASE(test_ag_gemm_one_shot_on_mma)
-{
     one_shot(MK_OP_AG_GEMM, MK_ENGINE_MMA);
+    one_shot(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
+    one_shot(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
+    one_shot(MK_OP_GEMM_RS, MK_ENGINE_MMA);
+    one_shot(MK_OP_GEMM_AR, MK_ENGINE_MMA);
 }
 
 /* ag_gemm's tiles of a last wave are halved, in tiles of one CTA and of two; others' last tiles have
@@ -248,20 +203,19 @@ CASE(test_halves_and_straight)
         c.unwatched = 1;
         assert_int_equal(plan_build(&p, &c.problem, 0, 0, error, sizeof error), 0);
         assert_int_equal(ag_gemm_plan_of(&p)->halved > 0, halved);
-        right(&c);
+        world_right(&c);
         c = hopper_ops_config(MK_OP_GEMM_AR, 1, 3, summed, seed);
         c.problem.deterministic = 0;
         c.problem.epilogue = 0;
         c.problem.c_in_heap = seed & 1;
-        c.problem.tuning.tile_m = c.problem.tuning.tile_n = 128;
-        c.problem.tuning.cluster = 1;
+        world_tile(&c, 128, 128, 1);
         c.problem.tuning.split.ctas[MK_COMPUTE] = 4;
         mk_share_blocks(&c.problem.tuning.split, 1);
         c.launches = 2;
         c.unwatched = seed & 2;
         assert_int_equal(plan_build(&p, &c.problem, 0, 0, error, sizeof error), 0);
         assert_int_equal(gemm_ar_plan_of(&p)->rs.straight, 1);
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -300,36 +254,20 @@ static void gated(enum mk_engine engine, int fp8, uint64_t seed)
     op_gpu_tile(&c.problem, (uint32_t)(seed / 2 % tiles), &tile);
     c.problem.block_shared = mma && seed % 3 ? EMULATED_BLOCK_SHARED : 0; /* loads by TMA */
     c.problem.tuning.shots = nodes == 1 && seed & 1 ? 1 : 2;
-    c.problem.tuning.tile_m = tile.tile_m;
-    c.problem.tuning.tile_n = tile.tile_n;
-    c.problem.tuning.cluster = tile.cluster;
+    world_tile(&c, tile.tile_m, tile.tile_n, tile.cluster);
     c.launches = 2;
     c.unwatched = seed % 4 != 0;
-    right(&c);
+    world_right(&c);
 }
 
 CASE(test_ag_gemm_gated)
 {
     for (uint64_t seed = 0; seed < 24; seed++)
-        gated(MK_ENGINE_WGMMA, 0, seed);
-}
-
-CASE(test_ag_gemm_gated_on_mma)
-{
-    for (uint64_t seed = 0; seed < 24; seed++)
-        gated(MK_ENGINE_MMA, 0, seed);
-}
-
-CASE(test_ag_gemm_gated_fp8)
-{
-    for (uint64_t seed = 0; seed < 16; seed++)
-        gated(MK_ENGINE_WGMMA, 1, seed);
-}
-
-CASE(test_ag_gemm_gated_fp8_on_mma)
-{
-    for (uint64_t seed = 0; seed < 16; seed++)
-        gated(MK_ENGINE_MMA, 1, seed);
+        for (int mma = 0; mma < 2; mma++) {
+            gated(mma ? MK_ENGINE_MMA : MK_ENGINE_WGMMA, 0, seed);
+            if (seed < 16)
+                gated(mma ? MK_ENGINE_MMA : MK_ENGINE_WGMMA, 1, seed);
+        }
 }
 
 /* FP8: every tile that it is built for, in one shot and two, with the ranks that push as warps
@@ -356,14 +294,12 @@ CASE(test_ag_gemm_fp8)
         c.problem.b_columns = seed / 4 % 2;
         c.problem.m -= one_shot ? 0 : nodes * gpus * (seed / 2 % 4);
         c.problem.tuning.shots = 2 - one_shot;
-        c.problem.tuning.tile_m = tile.tile_m;
-        c.problem.tuning.tile_n = tile.tile_n;
-        c.problem.tuning.cluster = tile.cluster;
+        world_tile(&c, tile.tile_m, tile.tile_n, tile.cluster);
         c.problem.tuning.slices = nodes > 1 ? 1 : 1 + (uint32_t)(seed / 2 % 4);
         c.problem.tuning.pieces = 1 + (uint32_t)(seed / 4 % 3);
         c.launches = 2;
         c.unwatched = seed % 4 != 1;
-        right(&c);
+        world_right(&c);
         ran++;
     }
     assert_int_equal(ran, 19);
@@ -390,7 +326,7 @@ CASE(test_ag_gemm_fp8_on_mma)
         c.problem.tuning.pieces = 1 + (uint32_t)(seed / 4 % 3);
         c.launches = 2;
         c.unwatched = seed % 4 != 1;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -421,55 +357,21 @@ static void sums_of_fp8(enum mk_op op, enum mk_engine engine)
         if (one_shot && tile.tile_n > PLAN_MOST_JOINT_COLUMNS)
             tile = few;
         c.problem.tuning.shots = 2 - one_shot;
-        c.problem.tuning.tile_m = tile.tile_m;
-        c.problem.tuning.tile_n = tile.tile_n;
-        c.problem.tuning.cluster = tile.cluster;
+        world_tile(&c, tile.tile_m, tile.tile_n, tile.cluster);
         c.launches = 2;
         c.unwatched = seed % 3 != 1;
-        right(&c);
+        world_right(&c);
         one_shots += one_shot;
     }
     assert_true(one_shots > 4);
 }
 
-CASE(test_gemm_rs_fp8)
+CASE(test_sums_of_fp8)
 {
     sums_of_fp8(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
-}
-
-CASE(test_gemm_rs_fp8_on_mma)
-{
     sums_of_fp8(MK_OP_GEMM_RS, MK_ENGINE_MMA);
-}
-
-CASE(test_gemm_ar_fp8)
-{
     sums_of_fp8(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
-}
-
-CASE(test_gemm_ar_fp8_on_mma)
-{
     sums_of_fp8(MK_OP_GEMM_AR, MK_ENGINE_MMA);
-}
-
-CASE(test_gemm_rs_one_shot)
-{
-    one_shot(MK_OP_GEMM_RS, MK_ENGINE_WGMMA);
-}
-
-CASE(test_gemm_ar_one_shot)
-{
-    one_shot(MK_OP_GEMM_AR, MK_ENGINE_WGMMA);
-}
-
-CASE(test_gemm_rs_one_shot_on_mma)
-{
-    one_shot(MK_OP_GEMM_RS, MK_ENGINE_MMA);
-}
-
-CASE(test_gemm_ar_one_shot_on_mma)
-{
-    one_shot(MK_OP_GEMM_AR, MK_ENGINE_MMA);
 }
 
 /* Rows that the ranks do not share evenly, fewer than there are ranks, more than a tile's. Behind A
@@ -488,7 +390,7 @@ CASE(test_gemm_ar_any_rows)
             hopper_ops_on_mma(&c);
         c.problem.m = which[2];
         c.launches = 2;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -510,9 +412,7 @@ CASE(test_norm_inside)
         c.problem.n = which[2];
         c.problem.epilogue = seed / 7 % 2 ? MK_EPILOGUE_RESIDUAL : MK_EPILOGUE_ROWS;
         c.problem.deterministic = seed / 14 == 1;
-        c.problem.tuning.tile_m = seed % 4 ? 64 : 128;
-        c.problem.tuning.tile_n = 64;
-        c.problem.tuning.cluster = 1;
+        world_tile(&c, seed % 4 ? 64 : 128, 64, 1);
         c.problem.tuning.shots = 1;
         c.problem.tuning.split.ctas[MK_COMPUTE] = 3;
         c.problem.tuning.split.ctas[MK_INTRA_COMM] = 0;
@@ -522,7 +422,7 @@ CASE(test_norm_inside)
         assert_int_equal(r->norm_inside, r->tile_m == 64 && (!r->norm.normed || r->tiles <= 3));
         inside += r->norm_inside && r->norm.normed;
         behind += !r->norm_inside;
-        right(&c);
+        world_right(&c);
     }
     assert_true(inside >= 6 && behind >= 3);
 }
@@ -560,19 +460,18 @@ CASE(test_norm_quantized)
         c.problem.b_transposed |= c.problem.fp8;
         c.problem.epilogue = MK_EPILOGUE_ROWS | (cases[i].quantize ? MK_EPILOGUE_QUANTIZE : 0);
         c.problem.tuning.shots = cases[i].shots;
-        c.problem.tuning.tile_m = c.problem.tuning.tile_n = c.problem.tuning.cluster = 0;
+        world_tile(&c, 0, 0, 0);
         if (cases[i].shots == 1 && !cases[i].mma) {
             c.problem.tuning.split.ctas[MK_COMPUTE] = 3;
             c.problem.tuning.split.ctas[MK_INTRA_COMM] = 0;
             mk_share_blocks(&c.problem.tuning.split, cases[i].gpus > 1);
-            c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
-            c.problem.tuning.cluster = 1;
+            world_tile(&c, 64, 64, 1);
         }
         c.launches = 2;
         if (plan_build(&p, &c.problem, 0, 0, error, sizeof error))
             fail_msg("case %u: %s", (uint32_t)i, error);
         inside += cases[i].op == MK_OP_GEMM_AR && gemm_ar_plan_of(&p)->rs.norm_inside;
-        right(&c);
+        world_right(&c);
     }
     assert_int_equal(inside, 5);
 }
@@ -597,7 +496,7 @@ CASE(test_split_k)
             .split_k = 2, .shots = all && seed % 3 == 0 ? 3 : 1, .split = {{4, all ? 4 : 0}, all}};
         c.emulated = c.problem.sms = 4;
         c.launches = 2;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -623,7 +522,7 @@ CASE(test_middle)
                                               .split = {{3, all || !rows ? 3 : 0}, all || !rows}};
         c.emulated = c.problem.sms = 4;
         c.launches = 2;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -661,7 +560,7 @@ CASE(test_columns)
             t->cluster = 2;
         }
         c.launches = 2;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -674,13 +573,12 @@ CASE(test_many_tiles)
     for (uint64_t seed = 0; seed < 3; seed++) {
         struct sim_world_config c =
             hopper_ops_config(seed ? MK_OP_GEMM_AR : MK_OP_GEMM_RS, 1, 2, shape, 3);
-        c.problem.tuning.tile_m = c.problem.tuning.tile_n = 256;
-        c.problem.tuning.cluster = 2;
+        world_tile(&c, 256, 256, 2);
         if (seed == 2) { /* tiles of 64 x 64 */
             hopper_ops_on_mma(&c);
             assert_int_equal(c.problem.tuning.tile_m, 64);
         }
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -691,13 +589,11 @@ CASE(test_large_puts)
     for (uint64_t seed = 3; seed < 5; seed++) { /* tiles of 128 x 64, then both layouts */
         struct sim_world_config c =
             hopper_ops_config(seed == 3 ? MK_OP_GEMM_RS : MK_OP_GEMM_AR, 2, 1, shape, seed);
-        c.problem.tuning.tile_m = 128;
-        c.problem.tuning.tile_n = 64;
-        c.problem.tuning.cluster = 1;
+        world_tile(&c, 128, 64, 1);
         c.launches = 2;
         /* more threads read words of a run than the watch over memory has room for */
         c.unwatched = c.problem.op == MK_OP_GEMM_AR;
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -710,20 +606,13 @@ CASE(test_faults)
         struct sim_world_config c =
             joint ? hopper_ops_config(ops[i < 8 ? i - 5 : 2], 1, 2, shapes[0], i)
                   : hopper_ops_config(ops[i % 3], 2, 1, shapes[0], 3 * i);
-        struct sim_world_result result;
         if (joint) {
-            c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
-            c.problem.tuning.cluster = 1;
+            world_tile(&c, 64, 64, 1);
             c.problem.tuning.shots = i < 8 ? 1 : 3;
         }
         c.fault = i < 3 || joint ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
                                  : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
-        int rc = sim_world_run(&c, &result);
-        if (rc != -EIO || sim_world_promised(&c, rc, &result))
-            print_error("%s, fault %d: %d, %s\n", plan_op_name(c.problem.op), (int)c.fault.kind, rc,
-                        result.sentence);
-        assert_int_equal(rc, -EIO);
-        assert_int_equal(sim_world_promised(&c, rc, &result), 0);
+        world_ends_as_promised(&c);
     }
 }
 
@@ -795,6 +684,6 @@ CASE(test_late_ranks_find_their_sms)
         c.problem.timeout_ns = 200000000000; /* a wait looks at its bound every 64 s here */
         c.fault = (struct sim_fault){SIM_FAULT_LATE, 1, 1000000};
         c.unwatched = 1;
-        right(&c);
+        world_right(&c);
     }
 }

@@ -39,7 +39,6 @@ static void explore(enum mk_engine engine)
                 static const uint64_t unused[3] = {8, 8, 8};
                 struct sim_world_config c =
                     hopper_ops_config(MK_OP_RING_ATTENTION, nodes, gpus, unused, seed);
-                struct sim_world_result result;
                 uint32_t *ctas = c.problem.tuning.split.ctas;
                 c.problem.attention = (struct mk_attention){
                     1 + (mma ? !i : seed % 2),
@@ -71,23 +70,14 @@ static void explore(enum mk_engine engine)
                 c.launches = 2;
                 c.unwatched = i && !(mma && world == 1);
                 c.pool = pool;
-                int rc = sim_world_run(&c, &result);
-                if (rc)
-                    print_error("%u x %u ranks, %u rows%s, heads of %u, seed %u: %s\n", nodes, gpus,
-                                i ? 137 : 33, causal ? " of a half" : "", i ? 128 : 64,
-                                (unsigned)seed, result.sentence);
-                assert_int_equal(rc, 0);
+                world_right(&c);
             }
     coroutine_pool_destroy(pool);
 }
 
-CASE(test_ring_attention)
+CASE(test_orders)
 {
     explore(MK_ENGINE_WGMMA);
-}
-
-CASE(test_ring_attention_on_mma)
-{
     explore(MK_ENGINE_MMA);
 }
 
@@ -99,17 +89,12 @@ CASE(test_faults_on_mma)
         static const uint64_t unused[3] = {8, 8, 8};
         struct sim_world_config c =
             hopper_ops_config(MK_OP_RING_ATTENTION, 2 - seed % 2, 1 + seed % 2, unused, seed);
-        struct sim_world_result result;
         c.problem.attention = (struct mk_attention){1, 2 * 33, 1, 1, 64, 0, 0, 0};
         c.problem.tuning = (struct mk_tuning){.tile_m = 0};
         on_mma(&c);
         c.fault = seed ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
                        : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
-        int rc = sim_world_run(&c, &result);
-        if (rc != -EIO || sim_world_promised(&c, rc, &result))
-            print_error("seed %d: %d, %s\n", (int)seed, rc, result.sentence);
-        assert_int_equal(rc, -EIO);
-        assert_int_equal(sim_world_promised(&c, rc, &result), 0);
+        world_ends_as_promised(&c);
     }
 }
 
@@ -122,15 +107,11 @@ CASE(test_look)
     for (uint64_t seed = 0; seed < 4; seed++) {
         static const uint64_t unused[3] = {8, 8, 8};
         struct sim_world_config c = hopper_ops_config(MK_OP_RING_ATTENTION, 1, 2, unused, seed);
-        struct sim_world_result result;
         c.problem.attention = (struct mk_attention){1, 2 * 260, 2, 1, 128, 0, 0, 0};
         c.problem.tuning = (struct mk_tuning){.split = {{2, 2, 0, 0}, 1}, .pieces = 2};
         c.launches = 2;
         c.pool = pool;
-        int rc = sim_world_run(&c, &result);
-        if (rc)
-            print_error("seed %u: %s\n", (unsigned)seed, result.sentence);
-        assert_int_equal(rc, 0);
+        world_right(&c);
     }
     coroutine_pool_destroy(pool);
 }

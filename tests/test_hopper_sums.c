@@ -43,12 +43,8 @@ static void sums(enum mk_op op)
     }
 }
 
-CASE(test_gemm_rs)
+CASE(test_sums)
 {
     sums(MK_OP_GEMM_RS);
-}
-
-CASE(test_gemm_ar)
-{
     sums(MK_OP_GEMM_AR);
 }

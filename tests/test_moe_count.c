@@ -56,14 +56,6 @@ CASE(test_plan)
 
 /* ---- counts that differ ---- */
 
-static void right(const struct sim_world_config *c)
-{
-    struct sim_world_result result;
-    if (sim_world_run(c, &result))
-        fail_msg("%s on %u x %u, seed %d: %s", plan_op_name(c->problem.op), c->problem.topo.nodes,
-                 c->problem.topo.gpus, (int)c->seed, result.sentence);
-}
-
 /* In orders that are drawn; some ranks have none, or drop what does not fit. */
 CASE(test_orders)
 {
@@ -81,7 +73,7 @@ CASE(test_orders)
                     op_set_limit(&c.problem, 8 * mk_world(&c.problem.topo));
                     op_set_drops(&c.problem, 1);
                 }
-                right(&c);
+                world_right(&c);
                 for (uint64_t launch = 1; launch <= c.launches; launch++)
                     for (uint32_t rank = 0; rank < mk_world(&c.problem.topo); rank++, ranks++)
                         none += !exact_moe_count(&plan, seed, launch, rank);
@@ -97,7 +89,7 @@ CASE(test_many)
         c.seed = 5 + i;
         c.launches = 200 / OPS_PART;
         op_set_counted(&c.problem, 1);
-        right(&c);
+        world_right(&c);
     }
 }
 
@@ -120,7 +112,7 @@ CASE(test_kernels)
             c.launches = 5;
             c.unwatched = 1;
             op_set_counted(&c.problem, 1);
-            right(&c);
+            world_right(&c);
         }
 }
 

@@ -61,14 +61,6 @@ CASE(test_plan)
 
 /* ---- in orders that are drawn ---- */
 
-static void right(const struct sim_world_config *c)
-{
-    struct sim_world_result result;
-    if (sim_world_run(c, &result))
-        fail_msg("%s on %u x %u, seed %d: %s", plan_op_name(c->problem.op), c->problem.topo.nodes,
-                 c->problem.topo.gpus, (int)c->seed, result.sentence);
-}
-
 /* By seeds an expert is nowhere, places are dropped, and launches read how many tokens there are. */
 CASE(test_orders)
 {
@@ -88,7 +80,7 @@ CASE(test_orders)
                     op_set_limit(&c.problem, 8 * world);
                     op_set_drops(&c.problem, 1);
                 }
-                right(&c);
+                world_right(&c);
             }
 }
 
@@ -119,7 +111,7 @@ CASE(test_kernels)
                 op_set_limit(&c.problem, 8ull * nodes * gpus);
                 op_set_drops(&c.problem, 1);
             }
-            right(&c);
+            world_right(&c);
         }
 }
 

@@ -43,7 +43,7 @@ static uint32_t held_back; /* how often test_no_barrier held rows back */
 
 static const struct moe_ffn_plan *plan_of(const struct mk_cta *cta)
 {
-    return moe_ffn_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan);
+    return moe_ffn_plan_of(mutant_plan(cta));
 }
 
 static struct held *hold(struct mk_cta *cta)

@@ -293,41 +293,21 @@ static enum mutation {
     ROW_OF_THE_LAUNCH_BEFORE
 } mutation;
 
-static struct held {
-    struct mk_cta *cta;
-    uint32_t local, rows;
-    struct mk_chunk chunk;
-    uint64_t source_pitch, destination_pitch;
-} held[64];
-
-static struct held *held_by(const struct mk_cta *cta)
-{
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        if (held[i].cta == cta)
-            return &held[i];
-    return NULL;
-}
-
-static const struct mk_plan *plan_of(const struct mk_cta *cta)
-{
-    return ((const struct sim_cta *)(const void *)cta)->rank->plan;
-}
-
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
-    int whole = flag >= gemm_ar_plan_of(plan_of(cta))->flag_whole;
+    int whole = flag >= gemm_ar_plan_of(mutant_plan(cta))->flag_whole;
     if ((mutation == PUSHER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
          cause == MK_CAUSE_DATA) ||
         (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
          cause == MK_CAUSE_NETWORK) ||
         (mutation == SENDER_DOES_NOT_WAIT && cta->role == MK_INTER_SEND && whole))
         return 0;
-    const struct mk_topo *topo = &plan_of(cta)->problem.topo;
+    const struct mk_topo *topo = &mutant_plan(cta)->problem.topo;
     uint32_t last = topo->gpus - 1 - (topo->rank == topo->gpus - 1);
     if (mutation == LAST_PEER_NOT_AWAITED &&
-        (flag - gemm_ar_plan_of(plan_of(cta))->rs.flag_partial) % topo->gpus == last)
+        (flag - gemm_ar_plan_of(mutant_plan(cta))->rs.flag_partial) % topo->gpus == last)
         return 0;
-    const struct gemm_rs_plan *p = &gemm_ar_plan_of(plan_of(cta))->rs;
+    const struct gemm_rs_plan *p = &gemm_ar_plan_of(mutant_plan(cta))->rs;
     if (p->norm.columns && flag == p->flag_ended) {
         if (mutation == ROW_NOT_AWAITED)
             return 0;
@@ -343,10 +323,11 @@ void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
                       uint32_t rows, uint64_t source_pitch, uint64_t destination_pitch)
 {
     struct mk_chunk c = *chunk;
-    int staged = local == mk_local_of(&plan_of(cta)->problem.topo, plan_of(cta)->problem.topo.rank);
+    int staged =
+        local == mk_local_of(&mutant_plan(cta)->problem.topo, mutant_plan(cta)->problem.topo.rank);
     if ((mutation == FLAG_BEFORE_COPY && !staged) ||
         (mutation == STAGED_AFTER_ANNOUNCED && staged)) {
-        *held_by(NULL) = (struct held){cta, local, rows, c, source_pitch, destination_pitch};
+        mutant_hold((struct mutant_held){cta, local, rows, 0, c, source_pitch, destination_pitch});
         return;
     }
     if (mutation == COPY_SHORT)
@@ -367,24 +348,13 @@ void mutant_deliver(struct mk_cta *cta, enum mk_space space, const struct mk_chu
     mk_cta_deliver(cta, space, chunk, rows, pitch);
 }
 
-static void release(struct mk_cta *cta)
-{
-    struct held *h = held_by(cta), copy;
-    if (!h)
-        return;
-    copy = *h;
-    h->cta = NULL;
-    mk_cta_copy_rows(cta, copy.local, &copy.chunk, copy.rows, copy.source_pitch,
-                     copy.destination_pitch);
-}
-
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
-    if (mutation == LAST_UNIT_NOT_PUSHED && flag >= gemm_ar_plan_of(plan_of(cta))->flag_whole &&
+    if (mutation == LAST_UNIT_NOT_PUSHED && flag >= gemm_ar_plan_of(mutant_plan(cta))->flag_whole &&
         flag % 3 == 2)
         return;
     mk_cta_add(cta, local, flag, count);
-    release(cta);
+    mutant_release(cta);
 }
 
 int mutant_settle(struct mk_cta *cta)
@@ -407,7 +377,7 @@ int mutant_drain(struct mk_cta *cta)
 static struct sim_world_config config_on(const uint32_t form[2], uint64_t seed)
 {
     struct sim_world_config c = ops_config(MK_OP_GEMM_AR, form, ops_shapes[0]);
-    memset(held, 0, sizeof held);
+    memset(mutant_held, 0, sizeof mutant_held);
     c.op = &broken_gemm_ar;
     c.seed = seed;
     c.launches = 5;

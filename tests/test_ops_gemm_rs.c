@@ -298,8 +298,7 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
         (mutation == PUT_HALF_ASKED && cta->role == MK_INTER_SEND && flag % 2) ||
         (mutation == OWNER_DOES_NOT_WAIT && cause == MK_CAUSE_NETWORK))
         return 0;
-    const struct gemm_rs_plan *p =
-        gemm_rs_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan);
+    const struct gemm_rs_plan *p = gemm_rs_plan_of(mutant_plan(cta));
     if (p->norm.columns && flag == p->flag_ended) {
         if (mutation == ROW_NOT_AWAITED)
             return 0;

@@ -124,7 +124,7 @@ static enum {
 
 static const struct moe_ffn_plan *plan_of(const struct mk_cta *cta)
 {
-    return &moe_combine_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan)->layer;
+    return &moe_combine_plan_of(mutant_plan(cta))->layer;
 }
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)

@@ -24,11 +24,9 @@ CASE(test_fp8_orders)
         for (uint64_t seed = 0; seed < 20 / OPS_PART; seed++) {
             struct sim_world_config c =
                 ops_varied(MK_OP_MOE_DISPATCH, form, seed % OPS_SHAPES, seed);
-            struct sim_world_result result;
             c.problem.moe.hidden = hidden[seed % 5];
             c.problem.fp8 = 1;
-            if (sim_world_run(&c, &result))
-                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+            world_right(&c);
         }
 }
 
@@ -112,7 +110,7 @@ static enum {
 
 static const struct moe_dispatch_plan *plan_of(const struct mk_cta *cta)
 {
-    return moe_dispatch_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan);
+    return moe_dispatch_plan_of(mutant_plan(cta));
 }
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)

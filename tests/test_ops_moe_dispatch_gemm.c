@@ -34,9 +34,7 @@ CASE(test_fp8_orders)
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
             struct sim_world_config c = fp8_config(form, seed);
-            struct sim_world_result result;
-            if (sim_world_run(&c, &result))
-                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+            world_right(&c);
         }
 }
 
@@ -182,37 +180,12 @@ static enum mutation {
     NO_DRAIN
 } mutation;
 
-static struct held {
-    struct mk_cta *cta;
-    uint32_t local;
-    struct mk_chunk chunk;
-} held[1024];
 static struct mk_route route_held[16];
 static struct mk_cta *route_held_by[16];
 
 static const struct moe_dispatch_plan *plan_of(const struct mk_cta *cta)
 {
-    return &moe_dispatch_gemm_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan)
-                ->dispatch;
-}
-
-static void hold(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c)
-{
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        if (!held[i].cta) {
-            held[i] = (struct held){cta, local, *c};
-            return;
-        }
-    mk_cta_copy(cta, local, c);
-}
-
-static void release(struct mk_cta *cta)
-{
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        if (held[i].cta == cta) {
-            held[i].cta = NULL;
-            mk_cta_copy(cta, held[i].local, &held[i].chunk);
-        }
+    return &moe_dispatch_gemm_plan_of(mutant_plan(cta))->dispatch;
 }
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
@@ -239,7 +212,7 @@ void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     int here = local == mk_local_of(&plan_of(cta)->topo, plan_of(cta)->topo.rank);
     if ((mutation == LANDED_TOLD_EARLY && cta->role == MK_INTRA_COMM && row && !here) ||
         (mutation == PUT_BEFORE_PACKED && cta->role == MK_INTER_SEND)) {
-        hold(cta, local, &c);
+        mutant_hold((struct mutant_held){cta, local, 1, 0, c, 0, 0});
         return;
     }
     if (mutation == COPY_SHORT && row)
@@ -264,7 +237,7 @@ void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t v
     int landed = flag >= p->flag_landed && flag < p->flag_rows;
     mk_cta_signal(cta, local, flag, value);
     if (mutation == LANDED_TOLD_EARLY && landed)
-        release(cta);
+        mutant_release(cta);
 }
 
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
@@ -293,7 +266,7 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     if (mutation == PUT_SHORT && tokens)
         c.bytes -= 16;
     int result = mk_cta_put(cta, rank, &c, flag);
-    release(cta);
+    mutant_release(cta);
     return result;
 }
 
@@ -301,7 +274,7 @@ static struct sim_world_config config_for(uint64_t seed)
 {
     static const uint32_t form[2] = {3, 2};
     struct sim_world_config c = ops_config(MK_OP_MOE_DISPATCH_GEMM, form, ops_shapes[1]);
-    memset(held, 0, sizeof held);
+    memset(mutant_held, 0, sizeof mutant_held);
     memset(route_held_by, 0, sizeof route_held_by);
     c.op = &broken_moe;
     c.seed = seed;

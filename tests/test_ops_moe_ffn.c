@@ -38,9 +38,7 @@ CASE(test_fp8_orders)
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 40 / OPS_PART; seed++) {
             struct sim_world_config c = fp8_config(form, seed);
-            struct sim_world_result result;
-            if (sim_world_run(&c, &result))
-                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+            world_right(&c);
         }
 }
 
@@ -53,13 +51,11 @@ CASE(test_back_orders)
             struct sim_world_config c =
                 seed & 1 ? fp8_config(form, seed)
                          : ops_varied(MK_OP_MOE_FFN, form, seed % OPS_SHAPES, seed);
-            struct sim_world_result result;
             c.problem.back_fp8 = 1;
             c.problem.deterministic = 0;
             if (seed % 4 == 2)
                 c.problem.moe.hidden = 64 + seed * 8;
-            if (sim_world_run(&c, &result))
-                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+            world_right(&c);
         }
 }
 
@@ -69,13 +65,11 @@ CASE(test_fp8_extremes)
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 8; seed++) {
             struct sim_world_config c = fp8_config(form, seed);
-            struct sim_world_result result;
             struct sim_op op;
             c.problem.moe.tokens = 9;
             op_set_counted(&c.problem, 0); /* the first two are looked at */
             c.op = moe_fp8_op(&op, seed % 4 > 1);
-            if (sim_world_run(&c, &result))
-                fail_msg("form %d, seed %d: %s", (int)form, (int)seed, result.sentence);
+            world_right(&c);
         }
 }
 
@@ -172,11 +166,7 @@ static struct sim_world_config real_config(const uint32_t form[2], int determini
 
 static void run_real(const struct sim_world_config *c)
 {
-    struct sim_world_result result;
-    int rc = sim_world_run(c, &result);
-    if (rc)
-        print_error("%s\n", result.sentence);
-    assert_int_equal(rc, 0);
+    world_right(c);
     assert_int_equal(result_of_run.elements, c->launches * mk_world(&c->problem.topo) *
                                                  c->problem.moe.tokens * c->problem.moe.hidden);
 }
@@ -455,13 +445,9 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
 static void count_bytes(struct sim_world_config *c, struct mk_plan *plan, struct ops_bytes *bytes)
 {
     struct sim_costs costs = {.context = bytes, .copy = ops_count_copy, .put = ops_count_put};
-    struct sim_world_result result;
     char error[300];
     c->costs = &costs;
-    int rc = sim_world_run(c, &result);
-    if (rc)
-        print_error("%s\n", result.sentence);
-    assert_int_equal(rc, 0);
+    world_right(c);
     assert_int_equal(plan_build(plan, &c->problem, 0, 0, error, sizeof error), 0);
 }
 

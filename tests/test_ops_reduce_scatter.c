@@ -77,7 +77,7 @@ static void parities_of(const struct mk_plan *plan, int buffer, uint64_t begin[3
 
 static int skips(const struct mk_cta *cta, uint32_t flag)
 {
-    const struct reduce_scatter_plan *p = reduce_scatter_plan_of(mover_plan(cta));
+    const struct reduce_scatter_plan *p = reduce_scatter_plan_of(mutant_plan(cta));
     uint32_t own = reduce_scatter_sum_flag(p, mk_node_of(&p->move.topo, p->move.topo.rank), 0);
     return mutation == OWN_SUM_IS_NOT_AWAITED && flag - own < p->move.chunks;
 }

@@ -278,25 +278,9 @@ static enum mutation {
     NO_DRAIN
 } mutation;
 
-static struct held {
-    struct mk_cta *cta;
-    uint32_t local;
-    struct mk_chunk chunk;
-    uint32_t rows;
-    uint64_t pitch;
-} held[64];
-
-static struct held *held_by(const struct mk_cta *cta)
-{
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        if (held[i].cta == cta)
-            return &held[i];
-    return NULL;
-}
-
 static const struct ring_attention_plan *plan_of(const struct mk_cta *cta)
 {
-    return ring_attention_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan);
+    return ring_attention_plan_of(mutant_plan(cta));
 }
 
 /* Both parities in one buffer. */
@@ -320,15 +304,6 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, mutation == EPOCH_REUSED ? 1 : target, cause);
 }
 
-static void copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c, uint32_t rows,
-                 uint64_t pitch)
-{
-    if (rows)
-        mk_cta_copy_packed(cta, local, c, rows, pitch);
-    else
-        mk_cta_copy(cta, local, c);
-}
-
 void mutant_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
                         uint32_t rows, uint64_t pitch)
 {
@@ -337,7 +312,7 @@ void mutant_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chun
     c.source = c.space == MK_SPACE_HEAP ? fold(plan_of(cta), c.source) : c.source;
     if ((mutation == FLAG_BEFORE_COPY && cta->role == MK_INTRA_COMM) ||
         (mutation == PUT_BEFORE_STAGING && cta->role == MK_INTER_SEND)) {
-        *held_by(NULL) = (struct held){cta, local, c, rows, pitch};
+        mutant_hold((struct mutant_held){cta, local, rows ? rows : 1, rows > 0, c, pitch, 0});
         return;
     }
     if (mutation == COPY_SHORT && rows) { /* the last row not at all */
@@ -347,7 +322,10 @@ void mutant_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chun
     } else if (mutation == COPY_SHORT) {
         c.bytes -= 16;
     }
-    copy(cta, local, &c, rows, pitch);
+    if (rows)
+        mk_cta_copy_packed(cta, local, &c, rows, pitch);
+    else
+        mk_cta_copy(cta, local, &c);
 }
 
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
@@ -355,20 +333,10 @@ void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     mutant_copy_packed(cta, local, chunk, 0, 0);
 }
 
-static void release(struct mk_cta *cta)
-{
-    struct held *h = held_by(cta), one;
-    if (!h)
-        return;
-    one = *h;
-    h->cta = NULL;
-    copy(cta, one.local, &one.chunk, one.rows, one.pitch);
-}
-
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
     mk_cta_add(cta, local, flag, count);
-    release(cta);
+    mutant_release(cta);
 }
 
 int mutant_drain(struct mk_cta *cta)
@@ -390,7 +358,7 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     if (mutation == WRONG_SHARD)
         c.destination = ring_attention_gathered(p, rank, 0, cta->epoch);
     int result = mk_cta_put(cta, rank, &c, flag);
-    release(cta);
+    mutant_release(cta);
     return result;
 }
 
@@ -413,7 +381,7 @@ static struct sim_world_config config_for(uint64_t seed)
     op = broken_ring_attention;
     if (mutation == ONE_BUFFER)
         op.math = folded_math;
-    memset(held, 0, sizeof held);
+    memset(mutant_held, 0, sizeof mutant_held);
     c.op = &op;
     c.seed = seed;
     c.launches = 4;

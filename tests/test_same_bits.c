@@ -34,18 +34,10 @@ CASE(test_norms)
     same_cases(MK_OP_GEMM_RS, norm, 30, draw_plan, NULL);
 }
 
-CASE(test_gemm_rs)
+CASE(test_sums)
 {
     sums(MK_OP_GEMM_RS);
-}
-
-CASE(test_gemm_ar)
-{
     sums(MK_OP_GEMM_AR);
-}
-
-CASE(test_ag_gemm)
-{
     sums(MK_OP_AG_GEMM);
 }
 

@@ -42,7 +42,6 @@ static int check(void *context, const struct mk_plan *plan, uint64_t launch, con
 static void run_product(struct sim_world_config config)
 {
     struct product p = {.checked = 0};
-    struct sim_world_result result;
     const struct mk_problem *q = &config.problem;
     assert_int_equal(reference_make(&p.reference, q->m, q->n, q->k), 0);
     p.a = malloc(q->m * q->k * 2);
@@ -50,10 +49,7 @@ static void run_product(struct sim_world_config config)
     config.inputs = fill;
     config.check = check;
     config.context = &p;
-    int rc = sim_world_run(&config, &result);
-    if (rc)
-        print_error("%s\n", result.sentence);
-    assert_int_equal(rc, 0);
+    world_right(&config);
     assert_int_equal(p.checked, config.launches * mk_world(&q->topo));
     reference_free(&p.reference);
     free(p.a);
@@ -186,7 +182,6 @@ CASE(test_failed_put)
 
 CASE(test_slow_and_full)
 {
-    struct sim_world_result result;
     for (uint64_t seed = 0; seed < 24; seed++) {
         struct sim_world_config config = world_config(3, 2, 390, 72, 136);
         /* nine chunks a shard */
@@ -198,10 +193,7 @@ CASE(test_slow_and_full)
         config.delay_ns = 2000;
         config.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
         config.order = seed & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
-        int rc = sim_world_run(&config, &result);
-        if (rc)
-            print_error("seed %d: %s\n", (int)seed, result.sentence);
-        assert_int_equal(rc, 0);
+        world_right(&config);
     }
 }
 

@@ -145,13 +145,9 @@ static void data_before_flag(const char *options)
     peer_end(&p, 0);
 }
 
-CASE(data_before_flag_direct)
+CASE(data_before_flag_by_either_copy)
 {
     data_before_flag("copy=direct");
-}
-
-CASE(data_before_flag_stream)
-{
     data_before_flag("copy=stream");
 }
 

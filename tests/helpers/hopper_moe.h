@@ -49,15 +49,3 @@ static inline void hopper_moe_on_mma(struct sim_world_config *c)
     c->problem.tuning.tile_m = tile.tile_m;
     c->problem.tuning.tile_n = tile.tile_n;
 }
-
-static inline void hopper_moe_say(const struct sim_world_config *c, const char *sentence)
-{
-    const struct mk_moe *m = &c->problem.moe;
-    print_error("%s, %u x %u ranks, --moe %d,%d,%d,%d,%d, %s, tiles %ux%u, chunks of %u, %u "
-                "intra_comm, seed %llu: %s\n",
-                plan_op_name(c->problem.op), c->problem.topo.nodes, c->problem.topo.gpus,
-                (int)m->tokens, (int)m->hidden, (int)m->inner, (int)m->experts, (int)m->k,
-                c->problem.b_transposed ? "nk" : "kn", c->problem.tuning.tile_m,
-                c->problem.tuning.tile_n, c->problem.tuning.chunk_rows,
-                c->problem.tuning.split.ctas[MK_INTRA_COMM], (unsigned long long)c->seed, sentence);
-}

@@ -37,9 +37,7 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     c.problem.b_transposed = (int)(seed / tiles & 1);
     c.problem.deterministic = (int)(seed / tiles >> 1 & 1);
     c.problem.c_in_heap = op == MK_OP_GEMM_AR && (seed / tiles >> 2 & 1);
-    c.problem.tuning.tile_m = tile.tile_m;
-    c.problem.tuning.tile_n = tile.tile_n;
-    c.problem.tuning.cluster = tile.cluster;
+    world_tile(&c, tile.tile_m, tile.tile_n, tile.cluster);
     c.problem.epilogue = op_of(op)->epilogue & MK_EPILOGUE_BIAS      ? epilogues[seed % 4]
                          : !(op_of(op)->epilogue & MK_EPILOGUE_ROWS) ? 0
                          : seed % 5 == 4                             ? MK_EPILOGUE_ROWS
@@ -67,9 +65,7 @@ static inline void hopper_ops_on_mma(struct sim_world_config *c)
         tiles++;
     mk_mma_tile((uint32_t)(c->seed % tiles), &tile);
     c->problem.engine = MK_ENGINE_MMA;
-    c->problem.tuning.tile_m = tile.tile_m;
-    c->problem.tuning.tile_n = tile.tile_n;
-    c->problem.tuning.cluster = tile.cluster;
+    world_tile(c, tile.tile_m, tile.tile_n, tile.cluster);
     if (split->intra_comm_warps && c->seed % 3 == 0)
         mk_share_blocks(split, MK_MMA_AUXILIARY_WARPS);
     if (c->problem.op == MK_OP_GEMM_AR && split->intra_comm_warps > 1)

@@ -73,9 +73,7 @@ static inline int hopper_subject_one_shot(struct hopper_subject_run *r, enum mk_
 {
     const uint64_t shape[] = {20, columns, 136};
     struct sim_world_config c = hopper_ops_config(op, 1, 2, shape, 20 * r->seed + 3);
-    c.problem.tuning.tile_m = r->seed ? 128 : 64;
-    c.problem.tuning.tile_n = 64;
-    c.problem.tuning.cluster = 1;
+    world_tile(&c, r->seed ? 128 : 64, 64, 1);
     c.problem.tuning.shots = 1;
     c.launches = 3;
     return hopper_subject_world(r, &c);
@@ -134,8 +132,7 @@ static inline int hopper_subject_cut(struct hopper_subject_run *r)
     const uint64_t shape[] = {264, 72, 192};
     struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_RS, 1, 2, shape, 20 * r->seed + 1);
     c.problem.epilogue = 0;
-    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 256;
-    c.problem.tuning.cluster = 2;
+    world_tile(&c, 256, 256, 2);
     c.problem.tuning.slices = 3;
     c.problem.tuning.split.ctas[MK_COMPUTE] = c.emulated = c.problem.sms = 6;
     c.launches = 2;
@@ -161,8 +158,7 @@ static inline int hopper_subject_norm_inside(struct hopper_subject_run *r)
     const uint64_t shape[] = {r->seed & 1 ? 6 : 20, 72, 136};
     struct sim_world_config c = hopper_ops_config(MK_OP_GEMM_AR, 1, 2, shape, 20 * r->seed + 4);
     c.problem.epilogue = MK_EPILOGUE_ROWS;
-    c.problem.tuning.tile_m = c.problem.tuning.tile_n = 64;
-    c.problem.tuning.cluster = 1;
+    world_tile(&c, 64, 64, 1);
     c.problem.tuning.shots = 1;
     c.launches = 3;
     return hopper_subject_world(r, &c);
@@ -253,9 +249,7 @@ static inline int hopper_subject_fp8_gemm(struct hopper_subject_run *r, enum mk_
         c.problem.block_shared = r->seed & 1 ? 0 : EMULATED_BLOCK_SHARED; /* loads by TMA */
     }
     if (op_gpu_tile(&c.problem, (uint32_t)r->seed % 2, &tile)) {
-        c.problem.tuning.tile_m = tile.tile_m;
-        c.problem.tuning.tile_n = tile.tile_n;
-        c.problem.tuning.cluster = tile.cluster;
+        world_tile(&c, tile.tile_m, tile.tile_n, tile.cluster);
     }
     c.problem.tuning.shots = 2 - (uint32_t)(r->seed & 1);
     c.launches = 3;

@@ -49,11 +49,6 @@ struct mover {
 static const struct mover mover;
 static int mutation;
 
-static const struct mk_plan *mover_plan(const struct mk_cta *cta)
-{
-    return ((const struct sim_cta *)(const void *)cta)->rank->plan;
-}
-
 /* ---- the plan ---- */
 
 /* On 2 x 3: of M rows `m` is right, `wrong` is not and refused with `says`. */
@@ -104,13 +99,13 @@ static uint64_t mover_fold(const struct mk_cta *cta, uint64_t offset)
     uint64_t begin[3];
     if (mutation != ONE_BUFFER && mutation != ONE_SECOND_BUFFER)
         return offset;
-    mover.parities(mover_plan(cta), mutation == ONE_SECOND_BUFFER, begin);
+    mover.parities(mutant_plan(cta), mutation == ONE_SECOND_BUFFER, begin);
     return offset >= begin[1] && offset < begin[2] ? offset - (begin[1] - begin[0]) : offset;
 }
 
 static int mover_last(const struct mk_cta *cta, uint32_t id)
 {
-    const struct move_plan *p = mover.plan(mover_plan(cta));
+    const struct move_plan *p = mover.plan(mutant_plan(cta));
     return id % p->chunks == p->chunks - 1;
 }
 

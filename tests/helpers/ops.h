@@ -153,7 +153,6 @@ __attribute__((unused)) static void ops_many_tiles(struct sim_world_config *c)
 __attribute__((unused)) static void ops_large_puts(enum mk_op op)
 {
     static const uint32_t forms[][2] = {{2, 1}, {2, 2}, {3, 2}};
-    struct sim_world_result result;
     for (uint64_t seed = 0; seed < (24 + OPS_PART - 1) / OPS_PART; seed++) {
         struct sim_world_config c = ops_config(op, forms[seed % 3], ops_shapes[0]);
         ops_many_tiles(&c);
@@ -161,10 +160,7 @@ __attribute__((unused)) static void ops_large_puts(enum mk_op op)
         c.order = seed / 3 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
         c.problem.deterministic = (int)(seed / 6 & 1);
         c.problem.tuning.pieces = op == MK_OP_GEMM_AR && seed / 12 ? 2 : 1;
-        int rc = sim_world_run(&c, &result);
-        if (rc)
-            print_error("seed %d: %s\n", (int)seed, result.sentence);
-        assert_int_equal(rc, 0);
+        world_right(&c);
     }
 }
 
@@ -239,15 +235,11 @@ static int ops_sum_check(void *context, const struct mk_plan *plan, uint64_t lau
 __attribute__((unused)) static double ops_sum_error(struct sim_world_config config, int whole,
                                                     uint64_t *bits)
 {
-    struct sim_world_result result;
     struct ops_sum s = {.whole = whole, .seed = 4711};
     config.inputs = ops_sum_fill;
     config.check = ops_sum_check;
     config.context = &s;
-    int rc = sim_world_run(&config, &result);
-    if (rc)
-        print_error("%s\n", result.sentence);
-    assert_int_equal(rc, 0);
+    world_right(&config);
     assert_int_equal(s.checked, config.launches * mk_world(&config.problem.topo));
     if (bits)
         *bits = s.bits;
