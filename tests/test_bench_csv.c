@@ -4,7 +4,6 @@
 #include "tests/helpers/json.h"
 
 #include <math.h>
-#include "tests/helpers/test.h"
 #include <sys/inotify.h>
 #include <sys/resource.h>
 

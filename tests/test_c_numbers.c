@@ -3,7 +3,6 @@
  * reads its options so, too, and every subcommand reads and prints points in such a locale. */
 /* WAITS */
 #include "core/comm/comm.h"
-#include "tests/helpers/test.h"
 
 #include <dlfcn.h>
 #include <locale.h>

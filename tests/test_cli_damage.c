@@ -1,7 +1,6 @@
 /* A damaged trace is never passed off as a whole one: whatever reads it ends in a status of its own
  * and says so, and leaves no file behind. */
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include <sqlite3.h>
 
 #include "tests/helpers/folder.h"

@@ -1,7 +1,6 @@
 /* Whoever ends a command early finds nothing left of it: no half of a file and no process; who
  * stops reading its output still gets its files. */
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include <dirent.h>
 #include <sys/stat.h>
 

@@ -2,7 +2,6 @@
  * left half written. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/json.h"
-#include "tests/helpers/test.h"
 #include <sys/stat.h>
 
 #include "tests/helpers/folder.h"

@@ -3,7 +3,6 @@
  * replaced, and output that did not arrive is no success. */
 #include "core/ops/op.h"
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 

@@ -1,7 +1,6 @@
 /* The experiments that ship run, here at toy size: every point of theirs is one that some machine
  * can measure, and what docs/EXPERIMENTS.md does with their results can be done. */
 #define OWN_MAIN
-#include "tests/helpers/test.h"
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"

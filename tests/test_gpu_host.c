@@ -4,7 +4,6 @@
  * 3, which counts as done here. */
 #include <sys/stat.h>
 
-#include "tests/helpers/test.h"
 #include "core/comm/comm.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"

@@ -3,7 +3,6 @@
  * where one that is needed is missing, whatever else is missing too; those that nothing needs are
  * in `redundant`, and no others are. And: a search whose budget or room runs out says so. */
 /* LIMIT=900 */
-#include "tests/helpers/test.h"
 #include "sim/hopper/shadow.h"
 #include "tests/helpers/hopper_subjects.h"
 

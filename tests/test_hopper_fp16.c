@@ -2,7 +2,6 @@
  * two, with every epilogue, both layouts of B and both kinds of sums, on one node and two, ends with
  * the right bits; and what tells fp16 from bf16 there is seen. */
 /* LIMIT=600 */
-#include "tests/helpers/test.h"
 #include "core/plan/epilogue.h"
 #include "core/ops/op.h"
 #include "tests/helpers/hopper_ops.h"

@@ -4,7 +4,6 @@
  * to few, none of one rank's), whatever the shape, and by one thread block that makes tables or by
  * several, each row of each expert, or each token's sum, is right, and nobody reads what nothing
  * says is there. */
-#include "tests/helpers/test.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "tests/helpers/hopper_moe.h"

@@ -2,7 +2,6 @@
  * several ranks, proxies and a network, in orders drawn from seeds. However tokens are routed, and
  * by one thread block that makes tables or by several, each row of each expert, or each token's
  * sum, is right, and nobody reads what nothing says is there. */
-#include "tests/helpers/test.h"
 #include "tests/helpers/hopper_moe.h"
 
 static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};

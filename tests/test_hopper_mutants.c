@@ -3,7 +3,6 @@
  * time; each such mutant is a wrong result, or a sentence that names the line, within a few orders.
  * Those that are not, and why, are in `equivalent`; nothing else may survive. */
 /* LIMIT=900 */
-#include "tests/helpers/test.h"
 #include "tests/helpers/hopper_subjects.h"
 
 enum { SEEDS = 3, MOST = 900 };

@@ -2,7 +2,6 @@
  * and a network, in orders drawn from seeds; every result is right, and nobody reads what nothing
  * says is there. */
 /* LIMIT=900 */
-#include "tests/helpers/test.h"
 #include "core/plan/gemm_tiles_fp8.h"
 #include "core/ops/op.h"
 #include "core/roles/ag_gemm_plan.h"

@@ -1,7 +1,6 @@
 /* Ring attention, whole: its kernel's own device code on emulated GPUs, several ranks, proxies and
  * a network, in orders drawn from seeds; every result is right, and nobody reads what nothing says
  * is there. */
-#include "tests/helpers/test.h"
 #include "core/ops/op.h"
 #include "tests/helpers/hopper_ops.h"
 

@@ -1,7 +1,6 @@
 /* A phase of a barrier inside a block that never comes (a load that never lands, a stage that is
  * never given back) is a sentence that says which block, which warp and which ring, in the
  * attention engine as in the GEMMs', when the wait has outlasted its limit. */
-#include "tests/helpers/test.h"
 #include "sim/hopper/hopper.h"
 #include "tests/helpers/hopper_ops.h"
 

@@ -1,6 +1,5 @@
 /* A file that a stranger made may say anything, and none of it is run, moves the cursor of who
  * looks at it, or keeps a reader busy for ever. */
-#include "tests/helpers/test.h"
 #include <sqlite3.h>
 #include <sys/stat.h>
 

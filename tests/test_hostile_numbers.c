@@ -4,7 +4,6 @@
  * random changes from FUZZ_SEED. Under sanitizers, for an hour:
  * make BUILD=build/asan SAN=address,undefined CUDA_HOME= NVCC= build/asan/tests/test_hostile_numbers
  * FUZZ_SECONDS=3600 FUZZ_SEED=$(date +%s) build/asan/tests/test_hostile_numbers */
-#include "tests/helpers/test.h"
 #include <sqlite3.h>
 
 #include "core/base/random.h"

@@ -4,7 +4,6 @@
 /* WAITS */
 #include <sys/stat.h>
 
-#include "tests/helpers/test.h"
 #include "core/comm/bootstrap.h"
 #include "experiments/common/hosts.h"
 #include "experiments/results/results_file.h"

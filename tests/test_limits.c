@@ -2,7 +2,6 @@
  * says what is short, and not by somebody's patience. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
-#include "tests/helpers/test.h"
 
 static struct command_run r;
 

@@ -4,7 +4,6 @@
 /* ALONE */
 #include "tests/helpers/launch.h"
 #include "tests/helpers/sanitized.h"
-#include "tests/helpers/test.h"
 
 #define TIMEOUT 5 /* seconds, of the runs */
 #define FORM "--exec host --nic soft --nodes 2 --gpus 2 --warmup 0 --check --timeout 5"

@@ -11,9 +11,6 @@
 #include "experiments/common/plan_row.h"
 #include "experiments/common/problem.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define EACH(f)                                                                                    \
     const struct plan_field *f = plan_fields;                                                      \
     f < plan_fields + PLAN_FIELDS;                                                                 \

@@ -2,7 +2,6 @@
  * log now and then, and never where it is told not to. */
 #include "experiments/common/progress.h"
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 
 #define SECOND 1000000000ull
 

@@ -2,7 +2,6 @@
  * them, differences that are there, nothing of those that are not; and draws it. The results are
  * made here, so that what must come out is known. */
 #include <math.h>
-#include "tests/helpers/test.h"
 #include <sys/file.h>
 #include <sys/syscall.h>
 

@@ -4,7 +4,6 @@
 #include "tests/helpers/launch.h"
 
 #include "experiments/job/run.h"
-#include "tests/helpers/test.h"
 
 #define LAUNCHES 3
 #define SECONDS 60

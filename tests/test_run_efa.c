@@ -1,7 +1,6 @@
 /* Of `--fabric efa` over softnic's EFA devices: what EFA cannot do, and a peer that is lost, is one
  * sentence in time. (What is right: test_run_matrix.c.) */
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include "tests/helpers/sanitized.h"
 
 #define SECONDS 60

@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <sqlite3.h>
-#include "tests/helpers/test.h"
 
 #define SECONDS (60 * SLOWDOWN)
 #define TIMEOUT 3

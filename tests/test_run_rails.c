@@ -4,7 +4,6 @@
  * operator, who misses what, and the device. */
 /* WAITS */
 #include "tests/helpers/launch.h"
-#include "tests/helpers/test.h"
 #include "tests/helpers/sanitized.h"
 
 enum { WORLD = 2, SECONDS = 60, DEVICES = 4 };

@@ -2,7 +2,6 @@
  * the plan that its GPUs would get, twice the same, traced like a run; what is made slower
  * shows. */
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include "core/ops/op.h"
 #include "tests/helpers/folder.h"
 

@@ -2,7 +2,6 @@
  * before anything starts, count what they leave out, and their figures are those of the rows. */
 /* WAITS */
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include <math.h>
 #include <sys/stat.h>
 #include <time.h>

@@ -1,7 +1,6 @@
 /* Form (b) of the host executor gives the right product for inputs that change every launch, the
  * same order of events for the same seed, and the right sentence for each fault. */
 #include "core/mkernel.h"
-#include "tests/helpers/test.h"
 #include "tests/helpers/reference.h"
 #include "tests/helpers/world.h"
 

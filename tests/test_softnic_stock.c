@@ -2,7 +2,6 @@
  * checks passing. */
 #include "softnic_load.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>

@@ -4,7 +4,6 @@
 
 #include "backends/softnic/frame.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>

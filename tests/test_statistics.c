@@ -1,12 +1,6 @@
 /* What is said of times that were measured: medians, their intervals, and whether two differ. A
  * difference that is there is seen; one that is not is not made up. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/helpers/test.h"
 

@@ -3,7 +3,6 @@
 /* ALONE */
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
-#include "tests/helpers/test.h"
 
 #define TIMEOUT 3 /* seconds, of the runs */
 #define RUN                                                                                        \

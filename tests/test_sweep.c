@@ -4,7 +4,6 @@
 /* WAITS */
 #include <sys/resource.h>
 
-#include "tests/helpers/test.h"
 #include "core/base/sentence.h"
 #include "experiments/results/results_file.h"
 #include "core/base/clock.h"

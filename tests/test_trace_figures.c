@@ -3,10 +3,6 @@
  * from the tables; a time, an ideal and their ratio fit each other. */
 #include "tests/helpers/command.h"
 
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include "tests/helpers/test.h"
 #include <math.h>
 #include <sqlite3.h>
 

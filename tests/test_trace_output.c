@@ -2,7 +2,6 @@
  * early (a signal, a limit, a full disk, a drawing program that fails), the file that had the name
  * before is as it was, nothing else is left, and the exit status says so. */
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include <dirent.h>
 #include <sys/stat.h>
 

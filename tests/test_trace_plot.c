@@ -2,7 +2,6 @@
  * cut, a row for each NIC's direction, and every share inside its row. */
 #define OWN_MAIN
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include <math.h>
 #include <sqlite3.h>
 

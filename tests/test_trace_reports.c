@@ -3,7 +3,6 @@
  * its script, and bad arguments end in one sentence. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/json.h"
-#include "tests/helpers/test.h"
 #include "experiments/trace/trace_cli.h"
 #include "tests/helpers/trace_parts.h"
 

@@ -1,7 +1,5 @@
 /* `trace why` gives each ns of a launch's slowest rank to one part, as worked out by hand on small
  * traces; the parts of a simulated launch add up to it. */
-#include "tests/helpers/test.h"
-
 #include <math.h>
 
 #include "tests/helpers/command.h"

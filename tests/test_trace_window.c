@@ -4,10 +4,7 @@
 #include "core/comm/comm.h"
 #include "tests/helpers/job.h"
 
-#include <errno.h>
-#include <setjmp.h>
 #include <sqlite3.h>
-#include <stdarg.h>
 #include "tests/helpers/test.h"
 
 #include "tests/helpers/folder.h"

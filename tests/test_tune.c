@@ -2,7 +2,6 @@
  * results, and keeps it where `run` and `bench` take their default from. The bad plans here are
  * several times slower than the good ones, so that a busy machine does not change the order. */
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 #include "tests/helpers/folder.h"
 
 #define SECONDS 100

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 
 #define PAGE "docs/ADD_AN_OPERATOR.md"
 

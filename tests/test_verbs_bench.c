@@ -1,7 +1,6 @@
 /* `mkernel bench fabric` and `bench ring` measure, write what they print, and refuse bad arguments
  * with status 2 and dead ends with status 3, one sentence each. */
 #include "tests/helpers/command.h"
-#include "tests/helpers/test.h"
 
 static struct command_run r;
 
