@@ -176,6 +176,19 @@ CASE(traces_say_each)
     }
 }
 
+/* Python reads options out of descriptions (mkernel/_shapes.py). */
+CASE(descriptions_name_each)
+{
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_SPEC));) {
+        char text[8192], name[48];
+        assert_in_range(mk_op_describe(problem_with(f, other(f)).op, text, sizeof text), 1,
+                        sizeof text - 1);
+        snprintf(name, sizeof name, ",\"%s\"", f->name);
+        if (!strstr(strstr(text, "\"options\":["), name))
+            fail_msg("no %s among the options of %s", f->name, text);
+    }
+}
+
 /* A tuned plan of a problem with the field is kept in a line that says it, and is no other's. */
 CASE(tuned_lines_keep_each)
 {

@@ -133,9 +133,11 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
         if (op->knobs >> i & 1)
             spec_say(&t, "%s\"%s\"", some++ ? "," : "", tuning_knobs[i].name);
-    spec_say(&t,
-             "],\"fp16\":%d,\"b_columns\":%d,\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}",
-             op->fp16, op->b_columns, op->causal, op->sums, op->a_in_heap);
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_SPEC));)
+        if (plan_field_of(f, (enum mk_op)number))
+            spec_say(&t, ",\"%s\"", f->name);
+    spec_say(&t, "],\"fp16\":%d,\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}", op->fp16,
+             op->causal, op->sums, op->a_in_heap);
     return (int)t.length;
 }
 

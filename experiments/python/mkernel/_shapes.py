@@ -83,7 +83,7 @@ def _described(of: dict, name: str, settings: str, arguments) -> Operator:
         tuple((letter, "W" in by) for letter, _, by in (next(_factors(a["shape"])) for a in inputs + outputs)),
         tuple(i for i, a in enumerate(inputs) if a["swaps"]), 0 if of["a_in_heap"] else -1,
         bool(of["causal"]), bool(of["deterministic"]))
-    if of["b_columns"] and "dtype=fp8" in settings:
+    if "b_scales" in of["options"] and "dtype=fp8" in settings:
         return made._replace(columns=_columns(made))
     return made._replace(half=_half(made)) if of["fp16"] and "dtype=" not in settings else made
 
