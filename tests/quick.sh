@@ -65,6 +65,7 @@ chosen=$(printf '%s\n' "${changed[@]}" | awk -v build="$build" -v programs="$PRO
         if (path ~ /^tui/) runs[f, "tui"]
         if (path ~ /^tracer/) runs[f, "trace"]
         if (path ~ /h$/) { header[f, path]; return }
+        if (path ~ /^tests\/test_/) return # what it includes is not its own
         own = path; sub(/\.[a-z]*$/, ".h", own)
         if (text_of(own) != "") { header[f, own]; return }
         n = split(text_of(path), lines, "\n")
