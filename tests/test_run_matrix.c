@@ -2,6 +2,7 @@
  * at sizes that divide nothing, however tokens are routed; EFA's devices reorder what they carry, one
  * a rank or several, with short requests, full queues and posted receives. With --deterministic
  * several runs give the same bits, over either fabric. */
+/* LIMIT=600 */
 #include "tests/helpers/run_right.h"
 
 static const char *const fabrics[] = {"verbs", "efa"};
