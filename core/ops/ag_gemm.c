@@ -26,7 +26,7 @@ static double ag_gemm_pushed_bytes(const struct mk_problem *q)
 
 static int ag_gemm_communication_bound(const struct mk_problem *q)
 {
-    return ag_gemm_pushed_bytes(q) / 315 > 1.2 * plan_multiply_ns(q);
+    return ag_gemm_pushed_bytes(q) / PLAN_NVLINK_RATE > 1.2 * plan_multiply_ns(q);
 }
 
 /* Between nodes a chunk is a put, and nothing comes after the last but what it holds: the smaller,
@@ -48,7 +48,7 @@ static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
              turns = (q->topo.gpus - 1) * chunks * t->slices * t->pieces,
              pushers = t->split.ctas[MK_INTRA_COMM];
     pushers = turns < pushers ? turns : pushers;
-    double rate = ag_gemm_communication_bound(q) ? 375 : 338,
+    double rate = ag_gemm_communication_bound(q) ? PLAN_PUSH_MOST : PLAN_PUSH_RATE,
            enough = ag_gemm_pushed_bytes(q) / (0.65 * plan_multiply_ns(q)); /* bytes per ns */
     if (enough < rate)
         rate = enough;
@@ -64,7 +64,8 @@ static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
  * 4x8 H200s, simulated, 7808,320,8192: 0.428 ms, and 0.569 of two. */
 static uint32_t ag_gemm_choose_senders(const struct mk_problem *q)
 {
-    double pushes = (q->topo.gpus - 1.0) * q->topo.nodes / 338, puts = (q->topo.nodes - 1.0) / 40;
+    double pushes = (q->topo.gpus - 1.0) * q->topo.nodes / PLAN_PUSH_RATE,
+           puts = (q->topo.nodes - 1.0) / PLAN_STAGE_RATE;
     return pushes > puts ? 1 : 2;
 }
 

@@ -41,11 +41,9 @@ void plan_choose_gemm_tile(struct mk_problem *q, plan_tiles *tiles, int pair, in
  * that they are built for. */
 int plan_check_gemm_tile(const struct mk_problem *q, plan_tiles *tiles, char *error, size_t size);
 
-/* How long an H200 takes to multiply M,N,K, in ns, and what its NIC (400 Gb/s) moves, in bytes a
- * ns. Defaults on a GPU weigh them against what moves; that they are about right is enough
- * (docs/FIGURES.md). */
+/* How long an H200 takes to multiply M,N,K, in ns. Defaults on a GPU weigh it against what moves (core/ops/op.h, rates); that
+ * both are about right is enough (docs/FIGURES.md). */
 double plan_multiply_ns(const struct mk_problem *q);
-#define PLAN_NETWORK_RATE 50.0
 
 /* What gemm_rs and gemm_ar choose where it is left open (core/ops/gemm_rs_choose.c); `gathers`: the
  * sum goes to all ranks. In this order: shots, and the tile of one shot (0, or -EINVAL as
@@ -54,6 +52,22 @@ int plan_choose_gemm_rs_shots(struct mk_problem *q, uint32_t most, int gathers, 
                               size_t size);
 void plan_choose_gemm_rs(struct mk_problem *q, int gathers);
 uint32_t plan_choose_gemm_rs_pace(const struct mk_problem *q, int gathers);
+
+/* What both operators take and have, in their descriptors. rows: of C on a rank. */
+#define GEMM_SUM_ARGUMENTS(rows)                                                                   \
+    {                                                                                              \
+        {"A", OP_FACTOR, "M,K"}, {"B", OP_FACTOR, "K,N"}, {"C", OP_BF16, rows ",N", .output = 1},  \
+            {"A_scales", OP_SCALES, "K:128,M:4*4"},                                                \
+            {"B_scales", OP_BLOCK_SCALES, "N:128,K:128:4*4"}, {"B_scales", OP_COLUMN_SCALES, "N"}, \
+            {"residual", OP_RESIDUAL, rows ",N"}, {"norm_weight", OP_NORM, "N"},                   \
+            {"new_residual", OP_NORMED, rows ",N", .output = 1, .in_place = 1},                    \
+            {"normed", OP_CODES, rows ",N", .output = 1},                                          \
+            {"normed_scales", OP_CODE_SCALES, "N:128," rows, .output = 1},                         \
+    }
+#define GEMM_SUM_HAS                                                                               \
+    .tuned = 1, .well_known = 1, .b_layout = 1, .sums = 1, .gpu_tile = plan_gemm_sum_tile,         \
+    .fp16 = 1, .fp8 = 1, .b_columns = 1, .mma = 1,                                                 \
+    .epilogue = MK_EPILOGUE_ROWS | MK_EPILOGUE_QUANTIZE
 
 /* Blocks of columns: how many columns one has with tiles of `tile_n`, 0: N cannot be cut so; and of
  * what that is a multiple. Bytes of an element of partial sums. */

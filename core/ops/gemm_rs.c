@@ -17,7 +17,7 @@
 #define STRAIGHT_TILES 4
 
 /* Columns of a shared tile that a rank adds, on a GPU: two fragments of a warp's rows
- * (kernels/sums/gemm_shared.cuh), so that lanes store 64 bytes of a row together, and on four ranks
+ * (kernels/sums/gemm_joint.cuh), so that lanes store 64 bytes of a row together, and on four ranks
  * all warps have some of a tile of 128. */
 #define SHARE_COLUMNS 32
 
@@ -414,32 +414,13 @@ const struct op_descriptor op_gemm_rs = {
     .help = "adds the products A B of all ranks; each rank gets its rows of the sum",
     .shape = &op_shape_gemm,
     .choose_shape = gemm_rs_choose_shape,
-    .arguments = {{"A", OP_FACTOR, "M,K"},
-                  {"B", OP_FACTOR, "K,N"},
-                  {"C", OP_BF16, "M/W,N", .output = 1},
-                  {"A_scales", OP_SCALES, "K:128,M:4*4"},
-                  {"B_scales", OP_BLOCK_SCALES, "N:128,K:128:4*4"},
-                  {"B_scales", OP_COLUMN_SCALES, "N"},
-                  {"residual", OP_RESIDUAL, "M/W,N"},
-                  {"norm_weight", OP_NORM, "N"},
-                  {"new_residual", OP_NORMED, "M/W,N", .output = 1, .in_place = 1},
-                  {"normed", OP_CODES, "M/W,N", .output = 1},
-                  {"normed_scales", OP_CODE_SCALES, "N:128,M/W", .output = 1}},
+    .arguments = GEMM_SUM_ARGUMENTS("M/W"),
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_SHOTS | OP_SPLIT_K,
     .pieces_are_put = 1,
-    .tuned = 1,
-    .well_known = 1,
     .shots_measured = 1 << 2,
     .most_shots = 2,
-    .b_layout = 1,
-    .sums = 1,
-    .gpu_tile = plan_gemm_sum_tile,
-    .fp16 = 1,
-    .fp8 = 1,
-    .b_columns = 1,
-    .mma = 1,
-    .epilogue = MK_EPILOGUE_ROWS | MK_EPILOGUE_QUANTIZE,
+    GEMM_SUM_HAS,
     .build = gemm_rs_build,
     .tables = gemm_rs_tables,
     .pipeline = gemm_rs_pipeline,

@@ -59,13 +59,6 @@ static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
            2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
 }
 
-#define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
-
-/* What warps are told to keep where they push parts of three bytes, for whose flags and rests they
- * stand still more often. gemm_rs 8192,8192,1024, deterministic, on two H200s: 0.360 ms, and 0.409
- * at NVLINK_RATE, 0.375 at 450, 0.391 at 560. */
-#define NVLINK_RATE_OF_RESTS 398.0
-
 /* Rows of a block whose tiles a GPU computes column by column: a wave of tiles is then about as
  * high as it is wide, so that little of A and B is read more than once. 32768,32768,4096 on two
  * H200s: 12.9 ms, and 15.3 where a wave was a row of tiles. */
@@ -219,13 +212,13 @@ uint32_t plan_choose_gemm_rs_pace(const struct mk_problem *q, int gathers)
            tile_bytes = (double)t->tile_m / t->cluster * t->tile_n * plan_gemm_rs_element_bytes(q),
            tile_ns = multiply * ctas / t->cluster / tiles;
     if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || t->shots == 4 ||
-        (gathers && rate > NVLINK_RATE))
+        (gathers && rate > PLAN_SUMS_RATE))
         return MK_PACE_NONE;
     if (rate < ctas * tile_bytes / (0.5 * tile_ns))
         rate = ctas * tile_bytes / (0.5 * tile_ns);
-    double most = q->deterministic ? NVLINK_RATE_OF_RESTS : NVLINK_RATE;
+    double most = q->deterministic ? PLAN_SUMS_RATE_OF_RESTS : PLAN_SUMS_RATE;
     if (rate > most)
         rate = most;
     double pace = 512.0 * ctas / rate;
-    return pace > 100000 ? 100000 : (uint32_t)pace;
+    return pace > PLAN_MOST_PACE ? PLAN_MOST_PACE : (uint32_t)pace;
 }

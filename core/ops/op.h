@@ -413,6 +413,19 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
 #define PLAN_MOST_PIECES 64u /* of a chunk or slice */
 #define PLAN_MOST_PACE 100000u
 
+/* Rates that defaults on a GPU weigh, bytes a ns, of H200s (docs/FIGURES.md): what an operator's products are compared
+ * with; what pushing warps together are held to. A machine's own (core/model/machine.h) are for the quick model. */
+#define PLAN_NETWORK_RATE 50.0 /* a NIC of 400 Gb/s */
+#define PLAN_STAGE_RATE 40.0   /* a CTA of inter_send stages */
+#define PLAN_NVLINK_RATE 315.0 /* what chunks reach beside products */
+#define PLAN_PUSH_RATE 338.0   /* chunks, just below what NVLink takes */
+#define PLAN_PUSH_MOST 375.0   /* ... where pushing is the longer part */
+#define PLAN_PUSH_LEAST 290.0  /* ... where loads of long products suffer from more */
+#define PLAN_SUMS_RATE 355.0   /* tiles of partial sums */
+/* ... of three bytes, for whose flags and rests warps stand still more often. gemm_rs 8192,8192,1024, deterministic, on two
+ * H200s: 0.360 ms, and 0.409 at PLAN_SUMS_RATE, 0.375 at 450, 0.391 at 560. */
+#define PLAN_SUMS_RATE_OF_RESTS 398.0
+
 /* Whether each number of the problem is what its dimension says. 0, or -EINVAL with the nearest
  * that is. */
 int plan_check_shape(const struct mk_problem *q, char *error, size_t size);

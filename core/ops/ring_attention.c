@@ -167,7 +167,7 @@ static double ring_attention_multiply_ns(const struct mk_problem *q)
 
 static int ring_attention_communication_bound(const struct mk_problem *q)
 {
-    return ring_attention_pushed_bytes(q) / 315 > ring_attention_multiply_ns(q);
+    return ring_attention_pushed_bytes(q) / PLAN_NVLINK_RATE > ring_attention_multiply_ns(q);
 }
 
 /* What is pushed slows the engine's loads, the more the faster it goes: at 3072 rows a rank two
@@ -179,7 +179,7 @@ static uint32_t ring_attention_choose_pace(const struct mk_problem *q)
     enum { PIECE_FLAG_NS = 2500 };
     const struct mk_role_split *split = &q->tuning.split;
     double rate = ring_attention_pushed_bytes(q) / (0.8 * ring_attention_multiply_ns(q));
-    rate = rate < 290 ? 290 : rate > 338 ? 338 : rate;
+    rate = rate < PLAN_PUSH_LEAST ? PLAN_PUSH_LEAST : rate > PLAN_PUSH_RATE ? PLAN_PUSH_RATE : rate;
     double pace =
         512.0 * (split->ctas[MK_INTRA_COMM] / rate - (double)PIECE_FLAG_NS / GPU_PIECE_BYTES);
     return !split->intra_comm_warps || ring_attention_communication_bound(q) || pace < 1
