@@ -5,10 +5,9 @@
  *
  *     gpu_fp8 check            every tile shape on odd shapes, against fp64 products of the
  *                              dequantised inputs
- *     gpu_fp8 sums             what the tensor core's own sum does to the error, by K
- *     gpu_fp8 bench [MS [all|chosen [KIND]]]
+ *     gpu_fp8 bench [MS [all|chosen]]
  *                              beside PyTorch's scaled_mm in the same run, where python3 has it;
- *                              all: every tile shape; KIND: blocks, tensor, tensor_fast or rows
+ *                              all: every tile shape
  *
  * bench: CUDA graphs of launches for MS ms (default 20) in turn. Exit status: 0 right, 1 wrong, 77
  * no Hopper GPU here.
@@ -30,13 +29,13 @@ static __device__ float normal(uint64_t r)
     return sqrtf(-2 * logf(fminf(u, 1.0f))) * cospif(2 * v);
 }
 
-/* Normal numbers, the largest of 128 about 448; or from 0 to 448, of one sign. */
-static __global__ void fill_codes(uint8_t *p, uint64_t count, uint64_t seed, int positive)
+/* Normal numbers, the largest of 128 about 448. */
+static __global__ void fill_codes(uint8_t *p, uint64_t count, uint64_t seed)
 {
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
          i += (uint64_t)gridDim.x * blockDim.x) {
         uint64_t r = mk_mix(seed * 0x100000001b3ull + i + MK_RANDOM_STEP);
-        p[i] = mk_e4m3_from_float(positive ? (uint32_t)r * (448 / 4294967296.0f) : normal(r) * 160);
+        p[i] = mk_e4m3_from_float(normal(r) * 160);
     }
 }
 
@@ -51,11 +50,11 @@ static __global__ void fill_scales(float *p, uint64_t count, uint64_t seed, int 
     }
 }
 
-static uint8_t *device_codes(uint64_t count, int positive)
+static uint8_t *device_codes(uint64_t count)
 {
     uint8_t *p;
     CUDA(cudaMalloc(&p, count));
-    fill_codes<<<1024, 256>>>(p, count, fresh_seed(), positive);
+    fill_codes<<<1024, 256>>>(p, count, fresh_seed());
     CUDA(cudaGetLastError());
     return p;
 }
@@ -70,20 +69,17 @@ static float *device_scales(uint64_t count, int wide)
 }
 
 /* c is the caller's; what it has of scales is as wide as `wide` says. */
-static struct gemm_fp8 make_product(int64_t m, int64_t n, int64_t k, enum gemm_scaling scaling,
-                                    int strided, int wide, int positive)
+static struct gemm_fp8 make_product(int64_t m, int64_t n, int64_t k, int wide)
 {
-    struct gemm_fp8 g = {device_codes(m * k, positive), device_codes(n * k, positive)};
+    struct gemm_fp8 g = {device_codes(m * k), device_codes(n * k)};
     const int64_t blocks = (k + 127) / 128, columns = (n + 127) / 128;
-    const int by_block = scaling == GEMM_SCALE_BLOCKS;
     g.m = m;
     g.n = n;
     g.k = k;
-    g.scaling = scaling;
-    g.a_stride = by_block ? (m + 3) / 4 * 4 : strided;
-    g.b_stride = by_block ? (blocks + 3) / 4 * 4 : strided;
-    g.a_scales = device_scales(by_block ? blocks * g.a_stride : m, wide);
-    g.b_scales = device_scales(by_block ? columns * g.b_stride : n, wide);
+    g.a_stride = (m + 3) / 4 * 4;
+    g.b_stride = (blocks + 3) / 4 * 4;
+    g.a_scales = device_scales(blocks * g.a_stride, wide);
+    g.b_scales = device_scales(columns * g.b_stride, wide);
     return g;
 }
 
@@ -115,10 +111,8 @@ static __global__ void reference_fp8(const struct gemm_fp8 g, double *want, doub
             part += product;
             part_size += fabs(product);
         }
-        scale = g.scaling == GEMM_SCALE_BLOCKS
-                    ? (double)g.a_scales[p / 128 * g.a_stride + i] *
-                          g.b_scales[j / 128 * g.b_stride + p / 128]
-                    : (double)g.a_scales[i * g.a_stride] * g.b_scales[j * g.b_stride];
+        scale = (double)g.a_scales[p / 128 * g.a_stride + i] *
+                g.b_scales[j / 128 * g.b_stride + p / 128];
         sum += part * scale;
         sizes += part_size * scale;
     }
@@ -153,10 +147,7 @@ static __global__ void compare_fp8(const uint16_t *c, const double *want, const 
     atomicAdd(&out->wrong, wrong);
 }
 
-static double cut_of(const struct gemm_fp8 *g)
-{
-    return 34.0 / 8192 * (g->scaling == GEMM_SCALE_ROWS_FAST ? (g->k + 31) / 32 : 4);
-}
+static const double CUT = 34.0 / 8192 * 4;
 
 struct checked {
     uint16_t *c;
@@ -197,7 +188,7 @@ static int run_checked(struct gemm_fp8 *g, struct checked *s, struct gemm_tiling
     CUDA(cudaMemset(s->difference, 0, sizeof *s->difference));
     g->c = s->c + GUARD;
     int err = gemm_fp8_run(g, tiling, sms, 0);
-    compare_fp8<<<512, 256>>>(s->c + GUARD, s->want, s->size, count, cut_of(g), s->difference);
+    compare_fp8<<<512, 256>>>(s->c + GUARD, s->want, s->size, count, CUT, s->difference);
     count_changed<<<1, 1024>>>(s->c, GUARD, s->changed);
     count_changed<<<1, 1024>>>(s->c + GUARD + count, GUARD, s->changed);
     CUDA(cudaMemcpy(d, s->difference, sizeof *d, cudaMemcpyDeviceToHost));
@@ -219,16 +210,13 @@ static void set_trap(const struct gemm_fp8 *g, enum trap trap)
     if (trap == NAN_IN_B)
         CUDA(cudaMemset((uint8_t *)g->b + column * g->k + p, 0x7f, 1));
     if (trap == NAN_SCALE)
-        CUDA(cudaMemcpy((float *)g->a_scales + (g->scaling == GEMM_SCALE_BLOCKS
-                                                    ? p / 128 * g->a_stride + row
-                                                    : row * g->a_stride),
-                        &nan_bits, 4, cudaMemcpyHostToDevice));
+        CUDA(cudaMemcpy((float *)g->a_scales + p / 128 * g->a_stride + row, &nan_bits, 4,
+                        cudaMemcpyHostToDevice));
 }
 
-static int check_one(int64_t m, int64_t n, int64_t k, enum gemm_scaling scaling, int strided,
-                     enum trap trap)
+static int check_one(int64_t m, int64_t n, int64_t k, enum trap trap)
 {
-    struct gemm_fp8 g = make_product(m, n, k, scaling, strided, trap == ZEROS ? 40 : 3, 0);
+    struct gemm_fp8 g = make_product(m, n, k, trap == ZEROS ? 40 : 3);
     set_trap(&g, trap);
     struct checked s = make_checked(&g);
     int failed = 0;
@@ -238,14 +226,11 @@ static int check_one(int64_t m, int64_t n, int64_t k, enum gemm_scaling scaling,
         int err = run_checked(&g, &s, tilings[t], t == 2 ? 6 : 0, &d, &stray);
         double relative = d.norm > 0 ? sqrt(d.error / d.norm) : d.error,
                bound = (uint64_t)m * n < 4096 ? 1.0 / 256 : 2.5e-3;
-        if (scaling == GEMM_SCALE_ROWS_FAST)
-            bound += 1e-2;
         if (err || d.wrong || stray || !(relative <= bound)) {
-            printf(
-                "WRONG %lld,%lld,%lld scaling %d,%d trap %d tile %ux%ux%u: returned %d, relative "
-                "error %.2e, %llu wrong, %llu stray\n",
-                (long long)m, (long long)n, (long long)k, scaling, strided, trap, tilings[t].tile_m,
-                tilings[t].tile_n, tilings[t].cluster, err, relative, d.wrong, stray);
+            printf("WRONG %lld,%lld,%lld trap %d tile %ux%ux%u: returned %d, relative "
+                   "error %.2e, %llu wrong, %llu stray\n",
+                   (long long)m, (long long)n, (long long)k, trap, tilings[t].tile_m,
+                   tilings[t].tile_n, tilings[t].cluster, err, relative, d.wrong, stray);
             failed = 1;
         }
     }
@@ -264,74 +249,29 @@ static int check(void)
     for (int i = 0; i < cases; i++) {
         const int64_t *s = shapes[i];
         for (int trap = PLAIN; trap <= NAN_SCALE; trap++)
-            failed |= check_one(s[0], s[1], s[2], GEMM_SCALE_BLOCKS, 1, (enum trap)trap);
-        for (int form = 0; form < 4; form++)
-            failed |= check_one(s[0], s[1], s[2], form < 2 ? GEMM_SCALE_ROWS : GEMM_SCALE_ROWS_FAST,
-                                form % 2, form % 2 ? NAN_IN_A : PLAIN);
+            failed |= check_one(s[0], s[1], s[2], (enum trap)trap);
     }
-    printf("check: %d shapes, %d tile shapes, blocks, rows and tensors: %s\n", cases, TILINGS,
-           failed ? "WRONG" : "right");
+    printf("check: %d shapes, %d tile shapes: %s\n", cases, TILINGS, failed ? "WRONG" : "right");
     return failed;
-}
-
-/* ---- what the tensor core's sum does ---- */
-
-static int sums(void)
-{
-    static const int64_t depths[] = {128, 512, 1024, 4096, 8192, 16384};
-    printf("relative error of C, bf16 (rounding alone: 1.66e-3), and its bias toward zero\n");
-    for (int positive = 0; positive < 2; positive++)
-        for (uint32_t i = 0; i < sizeof depths / sizeof depths[0]; i++) {
-            printf("%s K %5lld:", positive ? "0 to 448" : "normal  ", (long long)depths[i]);
-            for (int fast = 0; fast < 2; fast++) {
-                struct gemm_fp8 g =
-                    make_product(512, 512, depths[i], fast ? GEMM_SCALE_ROWS_FAST : GEMM_SCALE_ROWS,
-                                 0, 0, positive);
-                struct checked s = make_checked(&g);
-                struct difference d;
-                unsigned long long stray;
-                static uint16_t c[512 * 512];
-                static double want[512 * 512];
-                double shrink = 0, size = 0;
-                int err = run_checked(&g, &s, tilings[0], 0, &d, &stray);
-                CUDA(cudaMemcpy(c, s.c + GUARD, sizeof c, cudaMemcpyDeviceToHost));
-                CUDA(cudaMemcpy(want, s.want, sizeof want, cudaMemcpyDeviceToHost));
-                for (int j = 0; j < 512 * 512; j++) {
-                    uint32_t bits = (uint32_t)c[j] << 16;
-                    float v;
-                    memcpy(&v, &bits, 4);
-                    shrink += fabs(want[j]) - fabs((double)v);
-                    size += fabs(want[j]);
-                }
-                printf("  %s %.2e, %+.1e%s", fast ? "never promoted" : "every 128",
-                       sqrt(d.error / d.norm), shrink / size, err || d.wrong ? " WRONG" : "");
-                free_checked(&s);
-                free_product(&g);
-            }
-            printf("\n");
-        }
-    return 0;
 }
 
 /* ---- bench ---- */
 
 enum { ROUNDS = 9, MAX_SETS = 16 };
 
-static double torch_time(int64_t m, int64_t n, int64_t k, const char *kind, int launches)
+static double torch_time(int64_t m, int64_t n, int64_t k, int launches)
 {
     double ms;
     if (!torch_child.to)
         return NAN;
-    fprintf(torch_child.to, "%lld %lld %lld %s %d\n", (long long)m, (long long)n, (long long)k,
-            kind, launches);
+    fprintf(torch_child.to, "%lld %lld %lld blocks %d\n", (long long)m, (long long)n, (long long)k,
+            launches);
     return fscanf(torch_child.from, "%lf", &ms) == 1 ? ms : NAN;
 }
 
-struct kind {
-    const char *name;
-    enum gemm_scaling scaling;
-    int strided;
-    double product, least; /* of cuBLAS's time over its own, over the large shapes */
+/* Of cuBLAS's time over its own, over the large shapes. */
+struct ratios {
+    double product, least;
     int count;
 };
 
@@ -367,7 +307,8 @@ static double replay(cudaGraphExec_t graph, cudaStream_t stream)
     return ms;
 }
 
-static int bench_shape(struct kind *kind, int64_t m, int64_t n, int64_t k, double block_ms, int all)
+static int bench_shape(struct ratios *of_large, int64_t m, int64_t n, int64_t k, double block_ms,
+                       int all)
 {
     struct gemm_fp8 sets[MAX_SETS];
     struct gemm_tiling of[TILINGS + 1] = {gemm_fp8_choose_tiling(m, n, k, 132)};
@@ -375,7 +316,7 @@ static int bench_shape(struct kind *kind, int64_t m, int64_t n, int64_t k, doubl
     double ms[TILINGS + 2][ROUNDS], ratio[ROUNDS];
     int count = 0, contestants = 1, wrong = 0, large = m > 64;
     while (count < 2 || (count < MAX_SETS && count * (m + n) * k < 400e6)) {
-        sets[count] = make_product(m, n, k, kind->scaling, kind->strided, 0, 0);
+        sets[count] = make_product(m, n, k, 0);
         CUDA(cudaMalloc(&sets[count].c, m * n * 2));
         count++;
     }
@@ -395,7 +336,7 @@ static int bench_shape(struct kind *kind, int64_t m, int64_t n, int64_t k, doubl
     for (int r = -1; r < ROUNDS && !wrong; r++) /* round -1 warms up */
         for (int j = 0; j <= contestants; j++) {
             int i = (j + r + 1) % (contestants + 1);
-            double t = i == contestants ? torch_time(m, n, k, kind->name, launches)
+            double t = i == contestants ? torch_time(m, n, k, launches)
                                         : replay(graphs[i], stream) / launches;
             if (r >= 0)
                 ms[i][r] = t;
@@ -404,7 +345,7 @@ static int bench_shape(struct kind *kind, int64_t m, int64_t n, int64_t k, doubl
         ratio[r] = ms[contestants][r] / ms[0][r];
     for (int i = 0; i <= contestants && !wrong; i++) {
         double t = median(ms[i], ROUNDS);
-        printf("%5lld %5lld %5lld %-11s ", (long long)m, (long long)n, (long long)k, kind->name);
+        printf("%5lld %5lld %5lld ", (long long)m, (long long)n, (long long)k);
         if (i == contestants)
             printf("%-14s", "cuBLAS");
         else
@@ -415,12 +356,11 @@ static int bench_shape(struct kind *kind, int64_t m, int64_t n, int64_t k, doubl
     }
     double rho = median(ratio, ROUNDS);
     if (!wrong)
-        printf("%5lld %5lld %5lld %-11s %.3f of cuBLAS\n", (long long)m, (long long)n, (long long)k,
-               kind->name, rho);
+        printf("%5lld %5lld %5lld %.3f of cuBLAS\n", (long long)m, (long long)n, (long long)k, rho);
     fflush(stdout);
     if (large && rho == rho) {
-        kind->product += log(rho);
-        kind->least = kind->count++ && kind->least < rho ? kind->least : rho;
+        of_large->product += log(rho);
+        of_large->least = of_large->count++ && of_large->least < rho ? of_large->least : rho;
     }
     for (int i = 0; i < contestants; i++)
         CUDA(cudaGraphExecDestroy(graphs[i]));
@@ -432,30 +372,22 @@ static int bench_shape(struct kind *kind, int64_t m, int64_t n, int64_t k, doubl
     return wrong;
 }
 
-static int bench(const char *self, double block_ms, int all, const char *only)
+static int bench(const char *self, double block_ms, int all)
 {
     static const int64_t shapes[][3] = {
         {8192, 8192, 8192}, {16384, 2048, 16384}, {8192, 8192, 1024}, {8192, 3584, 8192},
         {4096, 7168, 2048}, {4096, 4096, 7168},   {16, 8192, 4096},   {64, 8192, 4096}};
-    struct kind kinds[] = {{"blocks", GEMM_SCALE_BLOCKS, 1},
-                           {"tensor", GEMM_SCALE_ROWS, 0},
-                           {"tensor_fast", GEMM_SCALE_ROWS_FAST, 0},
-                           {"rows", GEMM_SCALE_ROWS, 1}};
-    int wrong = 0, count = sizeof kinds / sizeof kinds[0];
+    struct ratios large = {};
+    int wrong = 0;
     if (torch_open(self, "torch_scaled_mm.py", "TORCH_SCALED_MM", NULL))
         fprintf(stderr, "gpu_fp8: no PyTorch here: times without cuBLAS's beside them\n");
     else
         printf("PyTorch, CUDA: %s\n", torch_child.version);
-    for (int i = 0; i < count; i++)
-        for (uint32_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
-            if (!only || !strcmp(only, kinds[i].name))
-                wrong |=
-                    bench_shape(&kinds[i], shapes[s][0], shapes[s][1], shapes[s][2], block_ms, all);
-    for (int i = 0; i < count; i++)
-        if (kinds[i].count)
-            printf("%s of cuBLAS over %d large shapes: geometric mean %.3f, least %.3f\n",
-                   kinds[i].name, kinds[i].count, exp(kinds[i].product / kinds[i].count),
-                   kinds[i].least);
+    for (uint32_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        wrong |= bench_shape(&large, shapes[s][0], shapes[s][1], shapes[s][2], block_ms, all);
+    if (large.count)
+        printf("blocks of cuBLAS over %d large shapes: geometric mean %.3f, least %.3f\n",
+               large.count, exp(large.product / large.count), large.least);
     return wrong;
 }
 
@@ -469,11 +401,8 @@ int main(int argc, char **argv)
     printf("%s, %d SMs\n", prop.name, prop.multiProcessorCount);
     if (argc >= 2 && !strcmp(argv[1], "check"))
         return check();
-    if (argc >= 2 && !strcmp(argv[1], "sums"))
-        return sums();
     if (argc >= 2 && !strcmp(argv[1], "bench"))
-        return bench(argv[0], argc >= 3 ? atof(argv[2]) : 20, argc >= 4 && !strcmp(argv[3], "all"),
-                     argc >= 5 ? argv[4] : NULL);
-    fprintf(stderr, "usage: gpu_fp8 check | sums | bench [MS [all|chosen [KIND]]]\n");
+        return bench(argv[0], argc >= 3 ? atof(argv[2]) : 20, argc >= 4 && !strcmp(argv[3], "all"));
+    fprintf(stderr, "usage: gpu_fp8 check | bench [MS [all|chosen]]\n");
     return 2;
 }

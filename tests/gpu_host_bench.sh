@@ -7,7 +7,6 @@ bench="--exec cuda --iters 40 --timeout 10"
 table bench_engine 120 "$build/tests/gpu_gemm" bench 4 30
 table bench_fp8 120 "$build/tests/gpu_fp8" bench 20
 table bench_quantize 60 "$build/tests/gpu_quantize" bench
-table fp8_sums 60 "$build/tests/gpu_fp8" sums
 table bench_grouped 120 "$build/tests/gpu_grouped" bench 20 10
 table bench_attention 120 "$build/tests/gpu_attention" bench 20 10
 table bench_second_engine 120 "$build/tests/gpu_mma" bench 4 30

@@ -167,14 +167,6 @@ CASE(names_who_stopped)
     told(&plan, tables);
 }
 
-/* The longest of some waits is told apart from the others however long all were. */
-CASE(long_waits_keep_their_order)
-{
-    for (uint64_t ns = 64; ns < 137000000000u; ns += ns / 7)
-        assert_true(gpu_wait_ticks(ns) < gpu_wait_ticks(ns + ns / 8 + 32));
-    assert_int_equal(gpu_wait_ticks(UINT64_MAX), UINT32_MAX);
-}
-
 /* CTAs that wait for host memory look soon, then less often: all together at most once in 4 us. */
 CASE(host_memory_is_left_alone)
 {

@@ -56,7 +56,7 @@ static const struct {
     {"gemm_reduce_roles.cuh", HOPPER_P_BARRIER, 1},
     /* a lane would have to be eight tiles behind its warp's first, and they meet in each; and where one lane has described the
      * tiles, what follows has meetings of its own */
-    {"gemm_reduce_send.cuh", HOPPER_P_SYNCWARP, 2},
+    {"gemm_reduce.cuh", HOPPER_P_SYNCWARP, 2},
     /* of a block that passes on what the network brings: nobody does on these ranks */
     {"cta.cuh", HOPPER_P_BARRIER, 1},
     /* behind a wait or before the next barrier of the same threads */

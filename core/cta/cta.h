@@ -60,6 +60,12 @@ struct mk_chunk {
     uint64_t bytes;
 };
 
+/* Warps of a CTA on a GPU that can be senders: two where intra_comm leaves them. */
+MK_PURE uint32_t mk_pipeline_senders(const struct mk_role_split *split)
+{
+    return split->intra_comm_warps < 2 ? 2 : 1;
+}
+
 /* How numbers lie in memory. MK_FP24: fp32 without its lowest byte, which is 2^-15 of a number at
  * most; how the bytes lie is the executor's. MK_E4M3: with scales, which lie where its user
  * says. */
@@ -151,4 +157,55 @@ int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
 /* Waits until every put of this CTA has left its source. Returns 0, or 1 where the launch is
  * ending. */
 int mk_cta_drain(struct mk_cta *cta);
+
+/* mk_cta_add of 1 to a flag of this rank, local rank `own`, that this rank alone waits for: a GPU
+ * need not wait until others see it. */
+static inline void mk_cta_made(struct mk_cta *cta, uint32_t own, uint32_t flag)
+{
+    mk_cta_add(cta, own, flag, 1);
+}
 #endif
+
+/* Which kernels multiply and move on a GPU: Hopper's, by wgmma and the TMA unit (kernels/hopper/),
+ * or those of every GPU of compute capability 8.0 and up, by mma.sync and plain copies
+ * (kernels/mma/). DEVICE: the first on Hopper, else the second; on the host there is none. */
+enum mk_engine { MK_ENGINE_DEVICE, MK_ENGINE_WGMMA, MK_ENGINE_MMA, MK_ENGINES };
+
+/* What an operator's host code in kernels/ chooses a plan's kernel by: numbers of struct mk_problem
+ * (core/plan/plan.h), which no kernel sees. */
+struct mk_kernel_choice {
+    enum mk_engine engine;
+    struct mk_role_split split;
+    uint32_t tile_m, tile_n, slices, sms_most, block_shared;
+    int b_transposed, fp8, fp16, b_columns, deterministic;
+};
+
+struct mk_plan;
+#ifdef __cplusplus
+extern "C"
+#endif
+    struct mk_kernel_choice
+    mk_kernel_choice_of(const struct mk_plan *plan);
+
+#define MK_PLAN_OWN 2048u
+
+/* Room for an operator's own plan, which a struct mk_plan (core/plan/plan.h) begins with. MK_PLAN_OF(ag_gemm), behind struct ag_gemm_plan,
+ * makes ag_gemm_plan_of, which reads it, and ag_gemm_plan_in, through which it is made. Nothing but
+ * the operator looks inside. */
+#ifdef __cplusplus
+#define MK_STATIC_ASSERT static_assert
+#else
+#define MK_STATIC_ASSERT _Static_assert
+#endif
+#define MK_PLAN_OF(op)                                                                             \
+    MK_STATIC_ASSERT(sizeof(struct op##_plan) <= MK_PLAN_OWN,                                      \
+                     "a plan of " #op " is larger than MK_PLAN_OWN");                              \
+    static inline const struct op##_plan *op##_plan_of(const struct mk_plan *p)                    \
+    {                                                                                              \
+        return (const struct op##_plan *)(const void *)p;                                          \
+    }                                                                                              \
+    static inline struct op##_plan *op##_plan_in(struct mk_plan *p)                                \
+    {                                                                                              \
+        return (struct op##_plan *)(void *)p;                                                      \
+    }                                                                                              \
+    struct op##_plan /* so that a semicolon follows */

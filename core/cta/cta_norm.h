@@ -2,7 +2,7 @@
  * is normed. On the host: sim/cta.c, on GPUs: kernels/cta/cta_norm.cuh. */
 #pragma once
 
-#include "core/cta/cta_made.h"
+#include "core/cta/cta.h"
 
 /* What is done with rows of `columns` numbers of the plan's element, bf16 or fp16, of arguments of
  * this rank, all row-major. With s = C + residual in fp32, rounded to the element:

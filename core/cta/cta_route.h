@@ -2,7 +2,7 @@
  * implement it, kernels/cta/cta_route.cuh on a GPU. Asynchronous, as core/cta/cta.h says. */
 #pragma once
 
-#include "core/cta/cta_made.h"
+#include "core/cta/cta.h"
 #include "core/cta/gemm_table.h"
 
 /* Where tokens go. Each token of each rank names k experts; expert e is on rank e / rank_experts.

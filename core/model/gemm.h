@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/model/machine.h"
+#include "core/plan/plan.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"

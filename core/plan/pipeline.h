@@ -36,12 +36,6 @@ struct mk_pipeline {
  * 3072,7168,4096 and 5120,5120,5120 on one and two H200s: 0.47 to 0.63. */
 #define MK_HALF_TILE 0.6
 
-/* Warps of a CTA on a GPU that can be senders: two where intra_comm leaves them. */
-MK_PURE uint32_t mk_pipeline_senders(const struct mk_role_split *split)
-{
-    return split->intra_comm_warps < 2 ? 2 : 1;
-}
-
 /* Whether the senders have to do with a tile. */
 MK_PURE int mk_pipeline_passes(const struct mk_pipeline *p, const struct mk_tile *tile)
 {

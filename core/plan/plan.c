@@ -141,3 +141,20 @@ double plan_memory_bytes(const struct mk_plan *p)
         sum += (double)bytes[i];
     return sum;
 }
+
+struct mk_kernel_choice mk_kernel_choice_of(const struct mk_plan *plan)
+{
+    const struct mk_problem *q = &plan->problem;
+    return (struct mk_kernel_choice){.engine = q->engine,
+                                     .split = q->tuning.split,
+                                     .tile_m = q->tuning.tile_m,
+                                     .tile_n = q->tuning.tile_n,
+                                     .slices = q->tuning.slices,
+                                     .sms_most = q->sms_most,
+                                     .block_shared = q->block_shared,
+                                     .b_transposed = q->b_transposed,
+                                     .fp8 = q->fp8,
+                                     .fp16 = q->fp16,
+                                     .b_columns = q->b_columns,
+                                     .deterministic = q->deterministic};
+}

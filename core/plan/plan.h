@@ -47,11 +47,6 @@ static inline int plan_two_shots(const struct mk_tuning *t)
     return t->shots == 2 || t->shots == 4;
 }
 
-/* Which kernels multiply and move on a GPU: Hopper's, by wgmma and the TMA unit (kernels/hopper/),
- * or those of every GPU of compute capability 8.0 and up, by mma.sync and plain copies
- * (kernels/mma/). DEVICE: the first on Hopper, else the second; on the host there is none. */
-enum mk_engine { MK_ENGINE_DEVICE, MK_ENGINE_WGMMA, MK_ENGINE_MMA, MK_ENGINES };
-
 /* Of ring_attention: the global problem. */
 struct mk_attention {
     uint64_t batch, sequence, heads, kv_heads, head_dim; /* elements */
@@ -100,10 +95,9 @@ struct mk_problem {
     uint64_t timeout_ns;   /* of every wait; 0: MK_TIMEOUT_NS */
 };
 
-/* Room for an operator's own plan. */
-#define MK_PLAN_OWN 2048u
-
 struct mk_plan {
+    /* the operator's: struct <name>_plan. First: MK_PLAN_OF finds it there */
+    unsigned char own[MK_PLAN_OWN] __attribute__((aligned(16)));
     uint32_t id;               /* of its communicator, from 1: names it in commands and traces */
     uint32_t slot;             /* among those that the communicator has now, from 0 */
     struct mk_problem problem; /* with what was chosen filled in */
@@ -114,30 +108,7 @@ struct mk_plan {
     uint32_t tiles, chunks; /* ids of tiles and chunks are below these */
     /* the tuned plan that was taken (core/plan/tuning.h), to tell a person; empty: none */
     char tuned[768];
-    /* the operator's: struct <name>_plan */
-    unsigned char own[MK_PLAN_OWN] __attribute__((aligned(16)));
 };
-
-/* An operator's own plan in a struct mk_plan: MK_PLAN_OF(ag_gemm), behind struct ag_gemm_plan,
- * makes ag_gemm_plan_of, which reads it, and ag_gemm_plan_in, through which it is made. Nothing but
- * the operator looks inside. */
-#ifdef __cplusplus
-#define MK_STATIC_ASSERT static_assert
-#else
-#define MK_STATIC_ASSERT _Static_assert
-#endif
-#define MK_PLAN_OF(op)                                                                             \
-    MK_STATIC_ASSERT(sizeof(struct op##_plan) <= MK_PLAN_OWN,                                      \
-                     "a plan of " #op " is larger than MK_PLAN_OWN");                              \
-    static inline const struct op##_plan *op##_plan_of(const struct mk_plan *p)                    \
-    {                                                                                              \
-        return (const struct op##_plan *)(const void *)p->own;                                     \
-    }                                                                                              \
-    static inline struct op##_plan *op##_plan_in(struct mk_plan *p)                                \
-    {                                                                                              \
-        return (struct op##_plan *)(void *)p->own;                                                 \
-    }                                                                                              \
-    struct op##_plan /* so that a semicolon follows */
 
 /* What a flag stands for, to tell a person: "chunk 3 of rank 5's A". */
 struct mk_flag_meaning {

@@ -2,7 +2,7 @@
  * it. The schedule itself, and what the plan is for, is core/roles/ag_gemm.h. */
 #pragma once
 
-#include "core/plan/plan.h"
+#include "core/cta/cta.h"
 
 struct ag_gemm_plan {
     struct mk_topo topo;

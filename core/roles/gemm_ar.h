@@ -44,7 +44,7 @@
 #pragma once
 
 #include "core/roles/gemm_ar_plan.h"
-#include "core/roles/gemm_rs_norm.h"
+#include "core/roles/gemm_rs.h"
 
 /* Of any rank: this rank's own tile is here. */
 MK_PURE uint32_t gemm_ar_own_flag(const struct gemm_ar_plan *p, const struct mk_tile *tile)

@@ -2,7 +2,7 @@
  * core/roles/gemm_ar.h. */
 #pragma once
 
-#include "core/plan/plan.h"
+#include "core/cta/cta.h"
 #include "core/roles/gemm_rs_plan.h"
 
 struct gemm_ar_plan {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/cta/cta_norm.h"
-#include "core/plan/plan.h"
+#include "core/cta/cta.h"
 #include "core/cta/sum_tree.h"
 
 #define GEMM_RS_OUTBOX 2u
@@ -61,7 +61,7 @@ struct gemm_rs_plan {
     uint64_t sums;       /* heap: nodes - 1 slabs that leave for other nodes */
     /* heap: GEMM_RS_OUTBOX parts of tiles of each compute CTA that has an outbox */
     uint64_t outbox;
-    /* of an epilogue of rows (core/roles/gemm_rs_norm.h) */
+    /* of an epilogue of rows (core/roles/gemm_rs.h) */
     struct mk_norm norm;
     uint32_t flag_ended;
     /* 1: a GPU's consumers do it with the sums in their registers (kernels/sums/joint_norm.cuh) */

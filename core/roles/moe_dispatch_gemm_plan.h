@@ -2,7 +2,7 @@
  * core/roles/moe_dispatch_gemm.h. */
 #pragma once
 
-#include "core/plan/plan.h"
+#include "core/cta/cta.h"
 #include "core/roles/moe_dispatch_plan.h"
 
 struct moe_dispatch_gemm_plan {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "core/cta/cta_rows.h"
-#include "core/plan/plan.h"
+#include "core/cta/cta.h"
 
 struct moe_dispatch_plan {
     struct mk_topo topo;

@@ -2,7 +2,7 @@
  * why, is core/roles/moe_ffn.h. */
 #pragma once
 
-#include "core/plan/plan.h"
+#include "core/cta/cta.h"
 #include "core/roles/moe_dispatch_plan.h"
 
 /* The stages of a tile. */

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "core/cta/cta.h"
-#include "core/plan/plan.h"
 
 struct move_plan {
     struct mk_topo topo;

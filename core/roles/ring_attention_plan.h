@@ -2,7 +2,7 @@
  * core/roles/ring_attention.h. */
 #pragma once
 
-#include "core/plan/plan.h"
+#include "core/cta/cta.h"
 
 struct ring_attention_plan {
     struct mk_topo topo;

@@ -125,13 +125,14 @@ template <class function> static int dispatch(const struct ring_attention_plan *
 
 int ring_attention_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    if (plan->problem.engine == MK_ENGINE_MMA)
+    const struct mk_kernel_choice q = mk_kernel_choice_of(plan);
+    if (q.engine == MK_ENGINE_MMA)
         return ring_attention_mma_prepare(plan, error, error_size);
     const struct ring_attention_plan *p = ring_attention_plan_of(plan);
     int err = dispatch(p, [=](auto shape) {
         typedef decltype(shape) built;
-        return gpu_admit(ring_attention_kernel<built>, mk_total_blocks(&plan->problem.tuning.split),
-                         1, built::threads, built::shared_bytes, error, error_size);
+        return gpu_admit(ring_attention_kernel<built>, mk_total_blocks(&q.split), 1, built::threads,
+                         built::shared_bytes, error, error_size);
     });
     return gpu_prepared(err, p->tile_rows, p->block_rows, 0, error, error_size);
 }
@@ -139,7 +140,7 @@ int ring_attention_prepare(const struct mk_plan *plan, char *error, size_t error
 int ring_attention_launch(const struct mk_plan *plan, const struct gpu_launch *launch,
                           cudaStream_t stream)
 {
-    if (plan->problem.engine == MK_ENGINE_MMA)
+    if (mk_kernel_choice_of(plan).engine == MK_ENGINE_MMA)
         return ring_attention_mma_launch(plan, launch, stream);
     const struct ring_attention_plan *p = ring_attention_plan_of(plan);
     return dispatch(p,

@@ -106,11 +106,11 @@ template <class function> static int dispatch(const struct ring_attention_plan *
 int ring_attention_mma_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
     const struct ring_attention_plan *p = ring_attention_plan_of(plan);
+    const struct mk_kernel_choice q = mk_kernel_choice_of(plan);
     int err = dispatch(p, [=](auto shape) {
         typedef decltype(shape) built;
-        return gpu_admit(ring_attention_mma_kernel<built>,
-                         built::ctas * mk_total_blocks(&plan->problem.tuning.split), 1,
-                         built::threads, built::shared_bytes, error, error_size);
+        return gpu_admit(ring_attention_mma_kernel<built>, built::ctas * mk_total_blocks(&q.split),
+                         1, built::threads, built::shared_bytes, error, error_size);
     });
     return gpu_prepared(err, p->tile_rows, p->block_rows, 0, error, error_size);
 }

@@ -1,9 +1,8 @@
-/* core/cta/cta_made.h on a GPU: at the GPU's scope. At the system's, the CTA would wait for what it has
+/* mk_cta_made (core/cta/cta.h) on a GPU: at the GPU's scope. At the system's, the CTA would wait for what it has
  * stored at peers, or in host memory. What it has acquired from these its readers acquire with the
  * flag: causality has no scope. */
 #pragma once
 
-#include "core/cta/cta_made.h"
 #include "kernels/cta/cta.cuh"
 
 MK_ROLE_CALL void mk_cta_made(struct mk_cta *cta, uint32_t own, uint32_t flag)

@@ -2,14 +2,7 @@
  * product, which lie in a thread of either engine as kernels/engine/epilogue.cuh has it. */
 #pragma once
 
-#include "kernels/engine/ptx.cuh"
-
-/* Those from a tile's first column on, and how many columns of C there are from there on. up: where
- * columns are gated, from a gate's to what it lets through; else 0. */
-struct column_scales {
-    const float *first;
-    uint32_t columns, up;
-};
+#include "kernels/engine/engine.cuh"
 
 enum {
     COLUMN_SCALES_AHEAD = 8

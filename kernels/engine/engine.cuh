@@ -92,11 +92,17 @@ struct engine_form {
  * Of blocks: a + block * a_pitch + row, b + column / 128 * b_pitch + block, with `blocks` of K.
  * a is copied 16 bytes at a time, and a_pitch is a multiple of 4: what is read begins and ends
  * with a whole one. Where rows lie apart `a` is NULL, and a row's scales lie behind its codes.
- * Of products with a scale for each row and column: a + row * a_pitch, b + column * b_pitch.
  * rows, columns: that there are from there on, more than 0. */
 struct engine_scales {
     const float *a, *b;
     uint32_t a_pitch, b_pitch, rows, columns, blocks;
+};
+
+/* FP8 whose B has a scale for each column: scales of a tile's columns. first: of the tile's first one. columns: of C
+ * from there on. up: floats from the gate's scales to those of the up projection; 0 without gating. */
+struct column_scales {
+    const float *first;
+    uint32_t columns, up;
 };
 
 /* What a tile source derives from: the calls that it need not have. operands, view: an engine's. */

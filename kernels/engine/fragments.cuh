@@ -251,3 +251,9 @@ PTX_FN void fragments_add_before(float (&sum)[count], const char *from, uint64_t
             sum[i * FRAGMENT_SUMS + j] = before[j] + sum[i * FRAGMENT_SUMS + j];
     }
 }
+
+/* A number as MK_FP24 has it (core/cta/sum_tree.h). */
+PTX_FN float tree_cut(float x)
+{
+    return __uint_as_float(__float_as_uint(x) & 0xffffff00);
+}

@@ -6,11 +6,6 @@
 #include "core/cta/sum_tree.h"
 #include "kernels/engine/fragments.cuh"
 
-PTX_FN float tree_cut(float x)
-{
-    return __uint_as_float(__float_as_uint(x) & 0xffffff00);
-}
-
 /* sum = the node over both. */
 template <int count> PTX_FN void tree_add(float (&sum)[count], const float (&other)[count])
 {

@@ -60,13 +60,6 @@ MK_PURE struct gpu_stuck gpu_stuck_unpack(uint64_t low, uint64_t high)
     return s;
 }
 
-/* For comparing waits: ticks of the GPU's clock (32 ns), in 32 bits; more than 137 s count as
- * that. */
-MK_PURE uint32_t gpu_wait_ticks(uint64_t ns)
-{
-    return ns >> 5 > UINT32_MAX ? UINT32_MAX : (uint32_t)(ns >> 5);
-}
-
 /* How long a CTA that waits for a word of host memory leaves it alone before it looks again, ns: as
  * long as it did last time and once more, but all `count` CTAs that post look once in 4 us together
  * at most. */

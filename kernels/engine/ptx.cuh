@@ -12,12 +12,9 @@
 #include <cuda.h>
 #include <stdint.h>
 
-#include "core/base/e4m3.h"
-
 #define PTX_FN static __device__ __forceinline__
 
-#include "kernels/engine/mbar_phase.cuh"
-#include "kernels/engine/named_barriers.cuh"
+#include "kernels/engine/barrier_types.cuh"
 
 /* Whether what came with compute capability 9.0 is there. Where it is not, a function that says so
  * is what it must be among instructions of 8.0, and the others are Hopper's engines' alone. */
@@ -677,14 +674,12 @@ PTX_FN float ptx_high_f16(uint32_t pair)
 }
 
 /* Two floats as e4m3, rounded to nearest even and saturated, `low` in the lower byte; NaN is 0x7f
- * (9.7.9.22). GPUs before 8.9 have no such instruction. */
+ * (9.7.9.22). kernels/engine/quantize.cuh has it for GPUs before 8.9. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 PTX_FN uint32_t ptx_pack_e4m3(float low, float high)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     uint16_t packed;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
     return packed;
-#else
-    return mk_e4m3_from_float(low) | mk_e4m3_from_float(high) << 8;
-#endif
 }
+#endif

@@ -29,6 +29,14 @@ PTX_FN float quantize_decode(uint32_t code)
     return size == 0x7f ? NAN : v;
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 890
+/* GPUs before 8.9 have no such instruction. */
+PTX_FN uint32_t ptx_pack_e4m3(float low, float high)
+{
+    return mk_e4m3_from_float(low) | mk_e4m3_from_float(high) << 8;
+}
+#endif
+
 /* Two codes, of `low` in the lower byte; up: quantize_up(amax). v * up + v * 0 is v * up, but NaN
  * where v is not finite. */
 PTX_FN uint32_t quantize_pair(float low, float high, float up)

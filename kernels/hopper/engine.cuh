@@ -3,11 +3,13 @@
 #pragma once
 
 #include "core/plan/gemm_tiles.h"
-#include "core/plan/plan.h"
 #include "kernels/cta/cta.cuh"
 #include "kernels/hopper/gemm.cuh"
-#include "kernels/hopper/gemm_track.cuh"
 #include "kernels/hopper/tensormap.h"
+
+/* kernels/hopper/gemm_track.cuh has them, which kernels of such sources include. */
+struct tracked_source;
+template <uint32_t offset> struct tight_source;
 
 struct gemm_engine {
     typedef struct gemm_a a_view;

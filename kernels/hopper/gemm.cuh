@@ -34,7 +34,6 @@
  */
 #pragma once
 #include "kernels/hopper/gemm_consume.cuh"
-#include "kernels/hopper/gemm_gather.cuh"
 #include "kernels/hopper/gemm_produce.cuh"
 
 /* Which warp does what, where it waits and at what it arrives. Of a cluster each consumer warp arrives
@@ -74,6 +73,10 @@ template <bool splits, class tile_source> struct gemm_roles {
                       (few < GEMM_LAUNCH_REGISTERS && many > GEMM_LAUNCH_REGISTERS),
                   "each takes what the other gives");
 };
+
+/* kernels/hopper/gemm_gather.cuh has it, which kernels of sources that gather include. */
+template <class shape, class tile_source, class operands>
+PTX_FN void gemm_gather(const operands *op, tile_source *source, uint32_t shared);
 
 /* A warp that gathers, or that the engine leaves free. */
 template <class shape, class tile_source>

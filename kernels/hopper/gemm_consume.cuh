@@ -26,10 +26,8 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::sums], uint32
                            b_now = wgmma_advance(b, k * b_step);
             if constexpr (shape::products == GEMM_BF16)
                 wgmma_bf16<shape::b_kn>(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
-            else if constexpr (shape::products == GEMM_FP16)
-                wgmma_f16<shape::b_kn>(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
             else
-                wgmma_e4m3(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
+                wgmma_f16<shape::b_kn>(sum[m], a_now, b_now, k > 0 ? 1 : accumulate);
         }
     }
     wgmma_commit();
@@ -273,14 +271,11 @@ PTX_FN void gemm_sum_blocks(const struct gemm_operands *op, tile_source *source,
                             struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                             const struct mk_tile *tile, uint32_t i, uint32_t half);
 
-/* kernels/hopper/gemm_promote.cuh has them, which kernels of e4m3 include. */
+/* kernels/hopper/gemm_promote.cuh has it, which kernels of e4m3 include. */
 template <class shape, class tile_source>
 PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
                          struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                          const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank);
-template <class shape, class tile_source>
-PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::sums],
-                       const struct mk_tile *tile, uint32_t half, uint32_t rank);
 
 /* A consumer warpgroup. */
 template <class shape, class tile_source>
@@ -306,7 +301,7 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
             engine_as_laid<shape>(op, [&](auto laid) {
                 gemm_sum_blocks<decltype(laid)>(op, source, &ring, sum, &tile, i, half);
             });
-        else if constexpr (shape::half || shape::products == GEMM_E4M3_FAST)
+        else if constexpr (shape::half)
             gemm_multiply_laid<shape>(op, source, &ring, sum, &tile, i, half,
                                       shape::splits ? 64 * (half ^ rank) : shape::first_row(half));
         else
@@ -315,8 +310,6 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
             gemm_give<shape>(sum, shared, half, rank, i, op->limit_ns);
         else if (shape::joins)
             gemm_join<shape, tile_source>(sum, shared, half, i);
-        if constexpr (shape::products == GEMM_E4M3_FAST || shape::products == GEMM_E4M3_EXACT)
-            gemm_scale<shape>(source, sum, &tile, i, half, rank);
         source->template add<shape>(i, sum, own_half(), own_rank(), &ring);
         source->template epilogue<shape>(&tile, sum, 0);
         if ((!shape::joins || half == 0) &&

@@ -9,13 +9,9 @@
  * way; at the end of a tile at once, unless the next tile is there already. */
 #pragma once
 
-#include "core/cta/cta.h"
-#include "kernels/engine/pipeline.cuh"
+#include "kernels/hopper/gemm.cuh"
 
-/* K elements per pipeline stage: one 128-byte row of bf16, the widest swizzle. */
-enum { GEMM_TILE_K = 64 };
-
-enum { GEMM_GATHER_WARPS = 3, GEMM_GATHER_LAG = 2 };
+enum { GEMM_GATHER_LAG = 2 };
 
 /* Stages that a warp has filled, in turn, and not yet told of. */
 struct gather_filled {

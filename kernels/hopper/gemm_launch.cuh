@@ -35,7 +35,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/plan/plan.h"
 #include "kernels/host/admit.h"
 #include "kernels/hopper/engine.cuh"
 
@@ -146,43 +145,24 @@ template <class op> struct gemm_bf16_kernels {
     }
 };
 
-/* The same of kernels whose sums are in a tree. */
-template <class op> struct gemm_tree_kernels : gemm_bf16_kernels<op> {
-    template <class shape> using shapes = typename shape::either; /* of several are none built */
-
-    template <class function>
-    static int dispatch(const struct engine_form *form, int transposed, function call)
-    {
-#define GEMM_TREE_TRY(rows, columns, cluster_, stages, boxes)                                      \
-    if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
-        return gemm_shape_as_laid<rows, columns, cluster_, stages, boxes, MK_FP24, GEMM_BF16>(     \
-            transposed, call);
-        MK_TREE_TILES(GEMM_TREE_TRY)
-        MK_FEW_ROWS_TILES(GEMM_TREE_TRY)
-#undef GEMM_TREE_TRY
-        return -EINVAL;
-    }
-};
-
 /* For GPU_OPERATOR_BY (kernels/host/op.h). */
 template <class op, class kernels = gemm_bf16_kernels<op>> struct gemm_operator {
-    static int prepare(const typename op::plan *plan, const struct mk_problem *q, char *error,
+    static int prepare(const typename op::plan *plan, const struct mk_kernel_choice *q, char *error,
                        size_t error_size)
     {
         const struct engine_form form = op::form(plan);
         int err = kernels::dispatch(&form, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             typedef typename kernels::template shapes<built> shapes;
-            return gpu_admit(
-                kernels::template kernel<shapes>(),
-                (uint32_t)mk_round_up(mk_total_blocks(&q->tuning.split), built::cluster),
-                built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error, error_size,
-                gemm_op_shared_bytes<op, shapes>());
+            return gpu_admit(kernels::template kernel<shapes>(),
+                             (uint32_t)mk_round_up(mk_total_blocks(&q->split), built::cluster),
+                             built::cluster, GEMM_THREADS, gemm_op_shared_bytes<op, built>(), error,
+                             error_size, gemm_op_shared_bytes<op, shapes>());
         });
         return gpu_prepared(err, form.tile_m, form.tile_n, form.cluster, error, error_size);
     }
 
-    static int launch(const typename op::plan *plan, const struct mk_problem *q,
+    static int launch(const typename op::plan *plan, const struct mk_kernel_choice *q,
                       const struct gpu_launch *launch, cudaStream_t stream)
     {
         const struct engine_form form = op::form(plan);

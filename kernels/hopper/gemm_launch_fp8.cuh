@@ -23,9 +23,8 @@ static int gemm_fp8_shape(const struct engine_form *form, function call)
 {
     if constexpr (op::fp24)
         if (form->number == MK_FP24)
-            return call(
-                gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP24, GEMM_E4M3_BLOCKS>());
-    return call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_BF16, GEMM_E4M3_BLOCKS>());
+            return call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP24, GEMM_E4M3>());
+    return call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_BF16, GEMM_E4M3>());
 }
 
 /* For gemm_operator. */

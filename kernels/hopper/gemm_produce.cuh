@@ -151,7 +151,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     struct gemm_ring ring = {shared, shape::barriers(shared), {}};
     const uint32_t filled =
         op->stages_of_k < shape::stages ? op->stages_of_k - 1 : shape::stages - 1;
-    constexpr bool blocks = shape::products == GEMM_E4M3_BLOCKS;
+    constexpr bool blocks = !shape::half;
     constexpr int32_t stage_step = gemm_steps<shape, tile_source>::stage;
     const int32_t part_step = gemm_steps<shape, tile_source>::part(source);
     const uint32_t begin = gemm_first_stage<shape>(op, rank);
@@ -232,7 +232,7 @@ PTX_FN void gemm_produce_stages(const struct gemm_operands *op, const tile_sourc
                                 uint32_t k, uint32_t end, uint32_t rank)
 {
     static_assert(tile_source::b_ahead && tile_source::a_ahead && !tile_source::gathers &&
-                      shape::products != GEMM_E4M3_BLOCKS,
+                      shape::half,
                   "gemm_produce has all of it");
     constexpr int32_t stage_step = gemm_steps<shape, tile_source>::stage;
     const int32_t part_step = gemm_steps<shape, tile_source>::part(source);

@@ -102,14 +102,14 @@ template <class shape> struct gemm_scale_slots {
     }
 };
 
-/* sum += raw, by a's scale of each row and b of all columns where there are scales. */
-template <bool scaled, int count>
+/* sum += raw, by a's scale of each row and b of all columns. */
+template <int count>
 PTX_FN void gemm_add_raw(float *sum, const float (&raw)[count], const float (&a)[2], float b)
 {
     const float scale[2] = {a[0] * b, a[1] * b};
 #pragma unroll
     for (int i = 0; i < count; i++)
-        sum[i] = scaled ? __fmaf_rn(scale[i / 2 % 2], raw[i], sum[i]) : sum[i] + raw[i];
+        sum[i] = __fmaf_rn(scale[i / 2 % 2], raw[i], sum[i]);
 }
 
 /* The stage at which the tile before is told of. */
@@ -124,7 +124,6 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
                          struct gemm_ring *ring, float (&sum)[shape::blocks][shape::sums],
                          const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank)
 {
-    constexpr bool scaled = shape::products == GEMM_E4M3_BLOCKS;
     constexpr int across = shape::tile_n / 64, pieces = shape::blocks * across;
     const uint32_t stages_of_k = source->stages_of_k(op, tile), later = gemm_later(stages_of_k),
                    lane = threadIdx.x % 32, part = shape::parts == 2 ? half : 0;
@@ -133,7 +132,7 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
         walk;
     constexpr int sets = tile_source::template raw_sets<shape>;
     float raw[sets][32], a[shape::blocks][2] = {}, b[gemm_scale_walk<shape>::columns] = {};
-    if constexpr (scaled && !tile_source::gathers) {
+    if constexpr (!tile_source::gathers) {
         const struct engine_scales scales = source->scales(i, tile, rank * shape::tile_m);
         uint32_t second = scales.columns > 128 ? scales.b_pitch : 0;
         if constexpr (tile_source::gates && shape::tile_n > 128)
@@ -155,9 +154,9 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
             threadIdx.x % 128 == 0)
             source->publish(i - 1, half);
         const uint32_t stage = ring->shared + ring->at.stage * shape::stage_bytes;
-        if constexpr (scaled && tile_source::gathers)
+        if constexpr (tile_source::gathers)
             walk.take(ring->shared, ring->at.stage, a, b);
-        else if (scaled)
+        else
             walk.take(ring->shared + shape::scales_offset +
                           (ring->at.stage * shape::parts + part) * shape::scales_part_bytes,
                       a, b, k + 1 < stages_of_k);
@@ -191,8 +190,8 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
                                                                     lane, rank);
             }
             wgmma_settle(raw[j % sets]);
-            gemm_add_raw<scaled>(&sum[j / across][j % across * 32], raw[j % sets], a[j / across],
-                                 b[j % across / 2]);
+            gemm_add_raw(&sum[j / across][j % across * 32], raw[j % sets], a[j / across],
+                         b[j % across / 2]);
             if (sets == 1 && j + 1 < pieces)
                 start(raw[0], j + 1);
         }
@@ -203,30 +202,5 @@ PTX_FN void gemm_promote(const struct gemm_operands *op, tile_source *source,
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             column_scales_apply<tile_source::gates && (shape::tile_n > 128)>(&s, sum[m], 0);
-    }
-}
-
-/* Scales of a tile's rows and columns, or of all, to the finished sums. */
-template <class shape, class tile_source>
-PTX_FN void gemm_scale(const tile_source *source, float (&sum)[shape::blocks][shape::sums],
-                       const struct mk_tile *tile, uint32_t i, uint32_t half, uint32_t rank)
-{
-    const struct engine_scales s = source->scales(i, tile, rank * shape::tile_m);
-    const uint32_t row = shape::first_row(half) + gemm_thread_row(), pair = threadIdx.x % 4 * 2;
-    float a[shape::blocks][2], b[2] = {*s.b, *s.b};
-#pragma unroll
-    for (int i = 0; i < 2 * shape::blocks; i++) {
-        uint32_t r = row + i / 2 * 64 + i % 2 * 8;
-        a[i / 2][i % 2] = s.a[(uint64_t)(r < s.rows ? r : s.rows - 1) * s.a_pitch];
-    }
-#pragma unroll
-    for (int j = 0; j < shape::tile_n / 8; j++) {
-        for (uint32_t c = 0; s.b_pitch && c < 2; c++) {
-            uint32_t column = j * 8 + pair + c;
-            b[c] = s.b[(column < s.columns ? column : s.columns - 1) * s.b_pitch];
-        }
-#pragma unroll
-        for (int i = 0; i < 4 * shape::blocks; i++)
-            sum[i / 4][j * 4 + i % 4] *= a[i / 4][i / 2 % 2] * b[i % 2];
     }
 }

@@ -67,12 +67,11 @@ struct gemm_shape {
     static constexpr uint32_t scales_offset = c_offset + 2 * c_boxes * box_bytes;
     /* A consumer thread has sums and raw ones in nearly all of its registers: what can be worked out
      * again is not kept from tile to tile (gemm_again), and its track lies here. */
-    static constexpr bool tight = products >= GEMM_E4M3_EXACT && blocks * tile_n > 128;
+    static constexpr bool tight = !half && blocks * tile_n > 128;
     /* Without a cluster it is of sources with variables of their own: stages begin at 1024 bytes, and
      * with barriers behind them it would all be 136 bytes more than there are. */
     static constexpr bool fronted = tight && cluster == 1;
-    static constexpr uint32_t scales_part_bytes =
-        products == GEMM_E4M3_BLOCKS ? tile_m * 4 + (fronted ? 0 : 16) : 0;
+    static constexpr uint32_t scales_part_bytes = half ? 0 : tile_m * 4 + (fronted ? 0 : 16);
     static constexpr uint32_t barriers_offset = scales_offset + stages * parts * scales_part_bytes;
     /* Sums of the other CTA have come, and have been taken there. */
     static constexpr uint32_t given_offset = barriers_offset + stages * 16,

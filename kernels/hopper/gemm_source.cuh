@@ -8,17 +8,14 @@
 #include "kernels/engine/pipeline.cuh"
 #include "kernels/engine/warp_roles.cuh"
 
+/* K elements per pipeline stage: one 128-byte row of bf16, the widest swizzle. */
+enum { GEMM_TILE_K = 64, GEMM_GATHER_WARPS = 3 };
+
 enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 };
 
-/* What A and B are, and what becomes of the sums of e4m3, of which the tensor core keeps 14 bits.
- */
-enum gemm_products {
-    GEMM_BF16,
-    GEMM_FP16,
-    GEMM_E4M3_FAST,  /* they stay there; a scale of each row and column at the end */
-    GEMM_E4M3_EXACT, /* every 128 of K they are added to fp32 registers; the same scales */
-    GEMM_E4M3_BLOCKS /* so, by a scale for 1 x 128 of A and one for 128 x 128 of B */
-};
+/* What A and B are. Of the sums of e4m3 the tensor core keeps 14 bits: every 128 of K they are added to fp32
+ * registers, by a scale for 1 x 128 of A and one for 128 x 128 of B. */
+enum gemm_products { GEMM_BF16, GEMM_FP16, GEMM_E4M3 };
 
 /* Slabs of rows x K; boxes of a stage of K, and of the CTA's rows of a tile: all, half of them
  * (gemm_source.halves), or those that the last tile has (gemm_operands.a_rest). A box that reaches

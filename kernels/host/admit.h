@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/plan/plan.h"
 #include "kernels/engine/launch.h"
 
 /* Raises the limit of dynamic shared memory of a kernel, once per device. 0 or -EIO. */
@@ -108,7 +107,7 @@ struct gpu_grid {
 /* Whether launches of a plan may come early, by a kernel that can: on Hopper, where the plan has
  * all SMs. Else those that it leaves are promised to another plan or rank, and a launch that came
  * early would hold them while the launch before it waits for exactly that one. */
-static inline bool gpu_comes_early(const struct mk_problem *q)
+static inline bool gpu_comes_early(const struct mk_kernel_choice *q)
 {
     return q->engine == MK_ENGINE_WGMMA && !q->sms_most;
 }

@@ -4,7 +4,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/plan/plan.h"
 #include "kernels/engine/launch.h"
 
 #ifdef __cplusplus
@@ -43,36 +42,45 @@ struct gpu_functions {
 #ifdef __cplusplus
 /* Defines both functions, NAME's, for plans of `op`, by a type with
  *
- *   static int prepare(const struct <op>_plan *, const struct mk_problem *, char *error, size_t)
- *   static int launch(const struct <op>_plan *, const struct mk_problem *,
+ *   static int prepare(const struct <op>_plan *, const struct mk_kernel_choice *, char *error, size_t)
+ *   static int launch(const struct <op>_plan *, const struct mk_kernel_choice *,
  *                     const struct gpu_launch *, cudaStream_t) */
 #define GPU_OPERATOR_BY(name, op, ...)                                                             \
+    GPU_OPERATOR(name)                                                                             \
     int name##_prepare(const struct mk_plan *plan, char *error, size_t error_size)                 \
     {                                                                                              \
-        return __VA_ARGS__::prepare(op##_plan_of(plan), &plan->problem, error, error_size);        \
+        const struct mk_kernel_choice q = mk_kernel_choice_of(plan);                               \
+        return __VA_ARGS__::prepare(op##_plan_of(plan), &q, error, error_size);                    \
     }                                                                                              \
                                                                                                    \
     int name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,                 \
                       cudaStream_t stream)                                                         \
     {                                                                                              \
-        return __VA_ARGS__::launch(op##_plan_of(plan), &plan->problem, launch, stream);            \
+        const struct mk_kernel_choice q = mk_kernel_choice_of(plan);                               \
+        return __VA_ARGS__::launch(op##_plan_of(plan), &q, launch, stream);                        \
     }
 
 /* And for plans that take one of several kernels: those that
- * struct gpu_functions choose(const struct mk_problem *) says. */
+ * struct gpu_functions choose(const struct mk_kernel_choice *) says. */
 #define GPU_OPERATOR_OF(name, choose)                                                              \
+    GPU_OPERATOR(name)                                                                             \
     int name##_prepare(const struct mk_plan *plan, char *error, size_t error_size)                 \
     {                                                                                              \
-        return choose(&plan->problem).prepare(plan, error, error_size);                            \
+        const struct mk_kernel_choice q = mk_kernel_choice_of(plan);                               \
+        return choose(&q).prepare(plan, error, error_size);                                        \
     }                                                                                              \
                                                                                                    \
     int name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,                 \
                       cudaStream_t stream)                                                         \
     {                                                                                              \
-        return choose(&plan->problem).launch(plan, launch, stream);                                \
+        const struct mk_kernel_choice q = mk_kernel_choice_of(plan);                               \
+        return choose(&q).launch(plan, launch, stream);                                            \
     }
 
-/* Of NAME and NAME_mma those for the problem's engine. */
+/* Declares the functions of NAME and NAME_mma, kernels of both engines; and of these those for the plan's engine. */
+#define GPU_KERNELS(name)                                                                          \
+    GPU_OPERATOR(name)                                                                             \
+    GPU_OPERATOR(name##_mma)
 #define GPU_FUNCTIONS_BY_ENGINE(q, name)                                                           \
     ((q)->engine == MK_ENGINE_MMA ? gpu_functions GPU_FUNCTIONS(name##_mma)                        \
                                   : gpu_functions GPU_FUNCTIONS(name))

@@ -6,7 +6,6 @@
 #include <errno.h>
 
 #include "core/plan/gemm_tiles.h"
-#include "core/plan/plan.h"
 #include "kernels/cta/cta.cuh"
 #include "kernels/hopper/tensormap.h"
 #include "kernels/mma/gemm.cuh"

@@ -25,7 +25,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/plan/plan.h"
 #include "kernels/host/admit.h"
 #include "kernels/mma/engine.cuh"
 
@@ -93,7 +92,7 @@ template <class op> struct mma_bf16_kernels {
     }
 
     template <class function>
-    static int dispatch(const struct mk_tuning *t, int transposed, function call)
+    static int dispatch(const struct mk_kernel_choice *t, int transposed, function call)
     {
         return mma_op_dispatch<op::tree, op::gates>(t->tile_m, t->tile_n, transposed, call);
     }
@@ -101,23 +100,22 @@ template <class op> struct mma_bf16_kernels {
 
 /* For GPU_OPERATOR_BY (kernels/host/op.h). */
 template <class op, class kernels = mma_bf16_kernels<op>> struct mma_operator {
-    static int prepare(const typename op::plan *, const struct mk_problem *q, char *error,
+    static int prepare(const typename op::plan *, const struct mk_kernel_choice *q, char *error,
                        size_t error_size)
     {
-        const struct mk_tuning *t = &q->tuning;
-        int err = kernels::dispatch(t, q->b_transposed, [=](auto shape) {
+        int err = kernels::dispatch(q, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
-            return gpu_admit(kernels::template kernel<built>(), mk_total_blocks(&t->split), 1,
+            return gpu_admit(kernels::template kernel<built>(), mk_total_blocks(&q->split), 1,
                              mma_threads<built, typename op::template source<built>>,
                              built::shared_bytes, error, error_size);
         });
-        return gpu_prepared(err, t->tile_m, t->tile_n, 0, error, error_size);
+        return gpu_prepared(err, q->tile_m, q->tile_n, 0, error, error_size);
     }
 
-    static int launch(const typename op::plan *plan, const struct mk_problem *q,
+    static int launch(const typename op::plan *plan, const struct mk_kernel_choice *q,
                       const struct gpu_launch *launch, cudaStream_t stream)
     {
-        return kernels::dispatch(&q->tuning, q->b_transposed, [=](auto shape) {
+        return kernels::dispatch(q, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
             typename op::views views;
             struct mma_operands operands;

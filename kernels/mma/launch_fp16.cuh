@@ -8,7 +8,7 @@
 /* For mma_operator. */
 template <class op> struct mma_fp16_kernels : mma_bf16_kernels<op> {
     template <class function>
-    static int dispatch(const struct mk_tuning *t, int transposed, function call)
+    static int dispatch(const struct mk_kernel_choice *t, int transposed, function call)
     {
 #define MMA_FP16_TRY(rows, columns, k, stages, warps)                                              \
     if (t->tile_m == rows && t->tile_n == columns)                                                 \

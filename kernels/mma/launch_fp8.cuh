@@ -29,7 +29,8 @@ template <class op> struct mma_fp8_kernels {
         return mma_op_kernel<op, shape>;
     }
 
-    template <class function> static int dispatch(const struct mk_tuning *t, int, function call)
+    template <class function>
+    static int dispatch(const struct mk_kernel_choice *t, int, function call)
     {
         return mma_fp8_dispatch<false>(t->tile_m, t->tile_n, call);
     }

@@ -17,12 +17,13 @@ struct moe_dispatch_gemm_kernels {
     }
 };
 
-GPU_OPERATOR(moe_dispatch_gemm_bf16) /* here alone */
+GPU_KERNELS(moe_dispatch_gemm_bf16)
+GPU_KERNELS(moe_dispatch_gemm_fp8)
 GPU_OPERATOR_BY(moe_dispatch_gemm_bf16, moe_dispatch_gemm,
                 ticket_operator<gemm_engine, moe_dispatch_gemm_on<gemm_engine, false>,
                                 moe_dispatch_gemm_kernels>)
 
-static struct gpu_functions moe_dispatch_gemm_choose(const struct mk_problem *q)
+static struct gpu_functions moe_dispatch_gemm_choose(const struct mk_kernel_choice *q)
 {
     if (q->fp8)
         return GPU_FUNCTIONS_BY_ENGINE(q, moe_dispatch_gemm_fp8);

@@ -11,11 +11,6 @@
 
 #include "core/roles/moe_dispatch_gemm.h"
 
-GPU_OPERATOR(moe_dispatch_gemm)
-GPU_OPERATOR(moe_dispatch_gemm_fp8)      /* of plans of FP8 */
-GPU_OPERATOR(moe_dispatch_gemm_bf16_mma) /* of plans for engine mma */
-GPU_OPERATOR(moe_dispatch_gemm_fp8_mma)
-
 /* Its tiles. base: moe_taking, or what a kernel has in its place. */
 template <class engine, bool scaled_,
           template <class> class base = moe_taking_by<engine>::template source>

@@ -42,12 +42,13 @@ struct moe_ffn_kernels {
     }
 };
 
-GPU_OPERATOR(moe_ffn_bf16) /* here alone */
+GPU_KERNELS(moe_ffn_bf16)
+GPU_KERNELS(moe_ffn_fp8)
 GPU_OPERATOR_BY(
     moe_ffn_bf16, moe_ffn,
     ticket_operator<gemm_engine, moe_ffn_on<gemm_engine, moe_ffn_bf16_source>, moe_ffn_kernels>)
 
-static struct gpu_functions moe_ffn_choose(const struct mk_problem *q)
+static struct gpu_functions moe_ffn_choose(const struct mk_kernel_choice *q)
 {
     if (q->fp8)
         return GPU_FUNCTIONS_BY_ENGINE(q, moe_ffn_fp8);

@@ -20,11 +20,6 @@
 #include "kernels/moe/moe_ffn_sums.cuh"
 #include "kernels/moe/moe_take.cuh"
 
-GPU_OPERATOR(moe_ffn)
-GPU_OPERATOR(moe_ffn_fp8)      /* of plans of FP8 */
-GPU_OPERATOR(moe_ffn_bf16_mma) /* of plans for engine mma */
-GPU_OPERATOR(moe_ffn_fp8_mma)
-
 /* Tokens; of down its A (what up stores), B and C. Of up B and C are in the engine's operands. A
  * kernel parameter. */
 template <class engine> struct moe_ffn_views {

@@ -89,8 +89,7 @@ struct moe_ffn_fp8_kernels {
     {
 #define MOE_TRY(rows, columns, cluster_, stages, boxes)                                            \
     if (p->dispatch.tile_m == rows && p->tile_n == columns)                                        \
-        return call(                                                                               \
-            gemm_shape<rows, columns, cluster_, 0, stages, boxes, MK_BF16, GEMM_E4M3_BLOCKS>());
+        return call(gemm_shape<rows, columns, cluster_, 0, stages, boxes, MK_BF16, GEMM_E4M3>());
         MK_FP8_GATED_TILES(MOE_TRY)
 #undef MOE_TRY
         return -EINVAL;

@@ -5,11 +5,15 @@
 #include "kernels/ops/ag_gemm.cuh"
 
 #include "kernels/hopper/gemm_launch.cuh"
+#include "kernels/hopper/gemm_track.cuh"
 
-GPU_OPERATOR(ag_gemm_bf16) /* here alone */
+GPU_KERNELS(ag_gemm_bf16)
+GPU_KERNELS(ag_gemm_fp8)
+GPU_KERNELS(ag_gemm_columns_fp8) /* B has a scale for each column */
+GPU_KERNELS(ag_gemm_fp16)
 GPU_OPERATOR_BY(ag_gemm_bf16, ag_gemm, gemm_operator<ag_gemm_on<gemm_engine>>)
 
-static struct gpu_functions ag_gemm_choose(const struct mk_problem *q)
+static struct gpu_functions ag_gemm_choose(const struct mk_kernel_choice *q)
 {
     if (q->b_columns)
         return GPU_FUNCTIONS_BY_ENGINE(q, ag_gemm_columns_fp8);

@@ -5,21 +5,11 @@
 
 #include "kernels/host/op.h"
 
-#include "kernels/engine/column_scales.cuh"
 #include "kernels/cta/cta.cuh"
 #include "kernels/engine/engine.cuh"
 #include "kernels/engine/epilogue.cuh"
 
 #include "core/roles/ag_gemm.h"
-
-GPU_OPERATOR(ag_gemm)
-GPU_OPERATOR(ag_gemm_fp8)      /* of plans of FP8 */
-GPU_OPERATOR(ag_gemm_bf16_mma) /* of plans for engine mma */
-GPU_OPERATOR(ag_gemm_fp8_mma)
-GPU_OPERATOR(ag_gemm_columns_fp8) /* of plans of FP8 whose B has a scale for each column */
-GPU_OPERATOR(ag_gemm_columns_fp8_mma)
-GPU_OPERATOR(ag_gemm_fp16) /* of plans of fp16 */
-GPU_OPERATOR(ag_gemm_fp16_mma)
 
 /* Where A lies, by epoch & 1 for what has arrived. A kernel parameter. */
 template <class engine> struct ag_gemm_views {

@@ -3,6 +3,7 @@
 #include "kernels/ops/ag_gemm.cuh"
 
 #include "kernels/hopper/gemm_launch_fp8.cuh"
+#include "kernels/hopper/gemm_track.cuh"
 
 typedef ag_gemm_on<gemm_engine, true, true> ag_gemm_columns_fp8_on_gpu;
 

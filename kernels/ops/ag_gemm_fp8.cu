@@ -4,6 +4,7 @@
 #include "kernels/ops/ag_gemm.cuh"
 
 #include "kernels/hopper/gemm_launch_fp8.cuh"
+#include "kernels/hopper/gemm_track.cuh"
 
 GPU_OPERATOR_BY(
     ag_gemm_fp8, ag_gemm,

@@ -46,14 +46,16 @@ __global__ void __launch_bounds__(move_by_tables::threads, 1)
 
 static struct move_by_tables half_way(const struct mk_plan *plan)
 {
-    return {plan->problem.engine == MK_ENGINE_MMA ? MK_MMA_ROUTE_SHARED : MK_ROUTE_SHARED};
+    return {mk_kernel_choice_of(plan).engine == MK_ENGINE_MMA ? MK_MMA_ROUTE_SHARED
+                                                              : MK_ROUTE_SHARED};
 }
 
 template <class half>
 static int half_prepare(const struct mk_plan *plan, enum mk_half which, char *error,
                         size_t error_size)
 {
-    const struct mk_role_split split = mk_half_split(&plan->problem.tuning.split, which);
+    const struct mk_kernel_choice q = mk_kernel_choice_of(plan);
+    const struct mk_role_split split = mk_half_split(&q.split, which);
     return move_prepared(gpu_admit(half_kernel<half>, mk_total_blocks(&split), 1,
                                    move_by_tables::threads, half_way(plan).shared_bytes, error,
                                    error_size),
@@ -65,14 +67,15 @@ template <class half>
 static int half_launch(const struct mk_plan *plan, const typename half::plan *own,
                        const struct gpu_launch *launch, cudaStream_t stream)
 {
-    const struct mk_role_split *all = &plan->problem.tuning.split;
+    const struct mk_kernel_choice q = mk_kernel_choice_of(plan);
+    const struct mk_role_split *all = &q.split;
     const struct half_blocks blocks = {mk_half_first(all, mk_half_of(&launch->split)),
                                        mk_total_ctas(all)};
     struct gpu_launch whole = *launch;
     whole.split = *all;
     return move_launch_kernel(half_kernel<half>, launch, MK_SPACE_ARG3,
                               {mk_total_ctas(&launch->split), move_by_tables::threads,
-                               half_way(plan).shared_bytes, 0, gpu_comes_early(&plan->problem)},
+                               half_way(plan).shared_bytes, 0, gpu_comes_early(&q)},
                               stream, *own, whole, blocks);
 }
 

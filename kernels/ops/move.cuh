@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(by::threads, 1)
 template <class op, class function>
 static int move_dispatch(const struct mk_plan *plan, function call)
 {
-    const bool mma = plan->problem.engine == MK_ENGINE_MMA;
+    const bool mma = mk_kernel_choice_of(plan).engine == MK_ENGINE_MMA;
     if constexpr (op::routes)
         return call(move_by_tables{mma ? MK_MMA_ROUTE_SHARED : MK_ROUTE_SHARED});
     else if constexpr (op::adds)
@@ -98,10 +98,11 @@ static int move_prepared(int err, char *error, size_t error_size)
 template <class op>
 static int move_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
+    const struct mk_kernel_choice q = mk_kernel_choice_of(plan);
     int err = move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
-        return gpu_admit(move_kernel<op, by>, mk_total_blocks(&plan->problem.tuning.split), 1,
-                         by::threads, way.shared_bytes, error, error_size);
+        return gpu_admit(move_kernel<op, by>, mk_total_blocks(&q.split), 1, by::threads,
+                         way.shared_bytes, error, error_size);
     });
     return move_prepared(err, error, error_size);
 }
@@ -122,12 +123,13 @@ template <class op>
 static int move_launch(const struct mk_plan *plan, const typename op::plan *own,
                        const struct gpu_launch *launch, cudaStream_t stream)
 {
+    const struct mk_kernel_choice q = mk_kernel_choice_of(plan);
     return move_dispatch<op>(plan, [=](auto way) {
         typedef decltype(way) by;
         return move_launch_kernel(move_kernel<op, by>, launch,
                                   op::routes ? MK_SPACE_ARG3 : MK_SPACE_ARG1,
                                   {mk_total_blocks(&launch->split), by::threads, way.shared_bytes,
-                                   0, op::routes && gpu_comes_early(&plan->problem)},
+                                   0, op::routes && gpu_comes_early(&q)},
                                   stream, *own, *launch);
     });
 }

@@ -9,6 +9,17 @@
 #include "kernels/sums/gemm_reduce.cuh"
 
 #include "core/plan/gemm_tiles_cut.h"
+#include "core/roles/gemm_rs_cut.h"
+
+/* Of such plans. */
+template <class roles> struct reduce_cut : roles {
+    static constexpr bool cuts = true;
+
+    static REDUCE_MEMBER void tile(const struct gemm_rs_plan *p, uint32_t t, struct mk_tile *tile)
+    {
+        gemm_rs_cut_tile(p, t, tile);
+    }
+};
 
 /* Bytes of a run of 16 rows and columns as fp32: 16 of each lane, and its other 16; slices' runs
  * that are under way. */

@@ -17,7 +17,7 @@
 #pragma once
 
 #include "kernels/sums/gemm_reduce_roles.cuh"
-#include "kernels/sums/joint.cuh"
+#include "kernels/sums/joint_tree.cuh"
 
 #include "kernels/engine/fragments.cuh"
 #include "kernels/mma/gemm_promote.cuh"

@@ -19,7 +19,7 @@
  *       (CTA_LANES_VARY is 1). Where nothing is gathered they have no role in common; of a
  *       tree and of FP8 registers are too few.
  *   static constexpr bool cuts
- *       Of engine wgmma: the plan's last tiles are cut in slices of K (core/roles/gemm_rs_cut.h).
+ *       Of engine wgmma: the plan's last tiles are cut in slices of K (gemm_cut.cuh).
  *   static constexpr int element
  *       C is MK_BF16 or MK_FP16, and so are partial sums that are rounded.
  *   const struct gemm_rs_plan *tiles(const plan *)
@@ -39,37 +39,12 @@
 
 #include "kernels/host/op.h"
 
-#include "kernels/engine/column_scales.cuh"
 #include "kernels/cta/cta.cuh"
 #include "kernels/cta/cta_norm.cuh"
 #include "kernels/engine/engine.cuh"
 #include "kernels/engine/warp_roles.cuh"
 
 #include "core/roles/gemm_ar.h"
-#include "core/roles/gemm_rs_cut.h"
-
-GPU_OPERATOR(gemm_rs)
-GPU_OPERATOR(gemm_ar)
-GPU_OPERATOR(gemm_rs_bf16_mma) /* of plans for engine mma */
-GPU_OPERATOR(gemm_ar_bf16_mma)
-GPU_OPERATOR(gemm_rs_cut) /* of plans whose last tiles are cut along K */
-GPU_OPERATOR(gemm_rs_fp16_cut)
-GPU_OPERATOR(gemm_rs_tree) /* of plans whose sums are in a tree */
-GPU_OPERATOR(gemm_ar_tree)
-GPU_OPERATOR(gemm_rs_tree_mma)
-GPU_OPERATOR(gemm_ar_tree_mma)
-GPU_OPERATOR(gemm_rs_fp8) /* of plans of FP8 */
-GPU_OPERATOR(gemm_ar_fp8)
-GPU_OPERATOR(gemm_rs_fp8_mma)
-GPU_OPERATOR(gemm_ar_fp8_mma)
-GPU_OPERATOR(gemm_rs_columns_fp8) /* of plans of FP8 whose B has a scale for each column */
-GPU_OPERATOR(gemm_ar_columns_fp8)
-GPU_OPERATOR(gemm_rs_columns_fp8_mma)
-GPU_OPERATOR(gemm_ar_columns_fp8_mma)
-GPU_OPERATOR(gemm_rs_fp16) /* of plans of fp16 */
-GPU_OPERATOR(gemm_ar_fp16)
-GPU_OPERATOR(gemm_rs_fp16_mma)
-GPU_OPERATOR(gemm_ar_fp16_mma)
 
 #define REDUCE_MEMBER __device__ __forceinline__
 
@@ -188,7 +163,7 @@ REDUCE_MEMBER void reduce_communicate(const typename op::plan *p, const struct g
     reduce_roles<op>(p, &cta);
 }
 
-/* What core/roles/gemm_rs_norm.h has behind C, where the plan asks for it: all threads of a compute
+/* What core/roles/gemm_rs.h has behind C, where the plan asks for it: all threads of a compute
  * block whose tiles are stored. The block's roles have ended when it has met: sending warps have
  * pushed from C, too. Then a row is a block's. */
 template <class op>
@@ -248,11 +223,6 @@ template <class roles> struct reduce_of_fp8 : reduce_apart<roles> {
 /* Whose B has a scale for each column. */
 template <class roles> struct reduce_by_columns : reduce_of_fp8<roles> {
     static constexpr bool by_columns = true;
-};
-
-/* Of plans whose last tiles are cut. */
-template <class roles> struct reduce_cut : roles {
-    static constexpr bool cuts = true;
 };
 
 /* Kernels of tiles that are too wide to be shared, or of FP8 to have norms behind the sum that is gathered: code

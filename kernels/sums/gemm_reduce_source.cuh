@@ -1,6 +1,6 @@
 /* The tile source of kernels/sums/gemm_reduce.cuh: what it says of a tile, what it keeps in shared
- * memory, and its calls, whose longer bodies stand in gemm_reduce_sums.cuh, gemm_reduce_send.cuh,
- * gemm_joint.cuh, gemm_shared.cuh and gemm_cut.cuh. */
+ * memory, and its calls, whose longer bodies stand in gemm_reduce_sums.cuh (what consumers do),
+ * gemm_reduce.cuh (what sending warps do), gemm_joint.cuh, gemm_cut.cuh and gemm_reduce_tree.cuh. */
 #pragma once
 
 #include "kernels/sums/gemm_reduce_roles.cuh"
@@ -8,14 +8,11 @@
 
 #include "kernels/engine/fragments.cuh"
 #include "kernels/hopper/gemm_launch.cuh"
-#include "kernels/hopper/gemm_tree.cuh"
 #include "kernels/cta/tile_track.cuh"
-
-#include "core/plan/pipeline.h"
 
 /* Behind enum gemm_rs_kind: a joint tile that passes the outbox. The consumers go on to the next
  * tile, and add what has come of this one when that one's product is whole, too. And one whose columns ranks share
- * (kernels/sums/gemm_shared.cuh). And a slice of one whose K is cut (kernels/sums/gemm_cut.cuh). */
+ * (kernels/sums/gemm_joint.cuh). And a slice of one whose K is cut (kernels/sums/gemm_cut.cuh). */
 enum { REDUCE_PASSED = GEMM_RS_JOINT + 1, REDUCE_SHARED, REDUCE_CUT };
 
 /* What consumers and the sending warps do with a tile. */
@@ -343,7 +340,7 @@ template <class op, int sums> struct reduce_source : reduce_tiles<gemm_engine, o
         if (t >= p->tiles)
             return;
         if constexpr (op::cuts)
-            gemm_rs_cut_tile(p, t, &tile);
+            op::tile(p, t, &tile);
         else
             gemm_rs_tile(p, t, &tile);
         enum gemm_rs_kind kind = gemm_rs_kind_of(p, &tile);

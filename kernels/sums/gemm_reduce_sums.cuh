@@ -129,38 +129,6 @@ reduce_source<op, sums>::add(uint32_t i, float (&sum)[shape::blocks][shape::sums
     }
 }
 
-/* Of sums in a tree: level by level, each rank's or node's a leaf at its own place. */
-template <class op, int sums>
-template <class shape>
-ENGINE_MEMBER void
-reduce_source<op, sums>::add_in_tree(uint32_t i, float (&sum)[shape::blocks][shape::sums],
-                                     uint32_t half, uint32_t rank, struct gemm_ring *ring) const
-{
-    const struct reduce_work *w = work(i);
-    const uint32_t row =
-        (rank * 2 + half) * shape::blocks * 64 + threadIdx.x % 128 / 32 * FRAGMENT_ROWS;
-    if (!__shfl_sync(0xffffffff, w->terms[0].count + w->terms[1].count, 0))
-        return;
-    pipeline_wait_full<shape::stages>(ring->barriers, &ring->at, operands->limit_ns);
-    __syncwarp();
-    pipeline_release<shape::stages, shape::cluster>(ring->barriers, ring->at.stage,
-                                                    threadIdx.x % 32);
-    pipeline_step<shape::stages>(&ring->at);
-#pragma unroll 1
-    for (uint32_t level = 0; level < GEMM_RS_LEVELS; level++) {
-        const struct gemm_rs_terms *t = &w->terms[level];
-        const struct tree_leaves<struct fragment_lane_anew> others = {
-            launch->heap + t->source + fragment_offset<shape::number>(row, w->runs),
-                MK_FRESH(op::tiles(plan))->slab_pitch, t->place,
-            {
-                ptx_opaque(threadIdx.x)
-            }
-        };
-        if (row < w->tile.rows)
-            tree_join<4>(sum[0], others, t->count + 1, w->runs);
-    }
-}
-
 /* Stores the thread's sums in C of all ranks of the node: of four runs of eight columns, of which the
  * quad's lanes have two each, a lane takes one, so that a row's four are 64 bytes. row: of the tile,
  * the warp's first. */
@@ -230,12 +198,13 @@ ENGINE_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
         ptx_bar_sync(named_warpgroup(half));
     if constexpr (shape::tile_n <= PLAN_MOST_JOINT_COLUMNS) {
         joint_round<op, shape::number>(sum, kind >= GEMM_RS_JOINT);
-        if (op::tree && kind == GEMM_RS_JOINT) {
-            exchange<shape>(w, sum, row, half);
-            joint_join<op, shape::number, 4>(plan, launch, w, sum, joint_rows{row},
-                                             reduce_lane<op>());
-            return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
-        }
+        if constexpr (op::tree)
+            if (kind == GEMM_RS_JOINT) {
+                exchange<shape>(w, sum, row, half);
+                joint_join<op, shape::number, 4>(plan, launch, w, sum, joint_rows{row},
+                                                 reduce_lane<op>());
+                return !op::gathers && joint_store_own<op>(plan, launch, w, sum, joint_rows{row});
+            }
         if constexpr (inside && shape::tile_m <= PLAN_MOST_NORM_ROWS && !shape::splits)
             if (kind == GEMM_RS_JOINT) {
                 const struct joint_norm<op, struct reduce_work> norm = {

@@ -4,22 +4,28 @@
  */
 #include "kernels/sums/gemm_reduce.cuh"
 
-GPU_OPERATOR(gemm_rs_bf16) /* here alone */
+GPU_KERNELS(gemm_rs_bf16)
+GPU_KERNELS(gemm_rs_tree)
+GPU_KERNELS(gemm_rs_fp8)
+GPU_KERNELS(gemm_rs_columns_fp8) /* B has a scale for each column */
+GPU_KERNELS(gemm_rs_fp16)
+GPU_OPERATOR(gemm_rs_cut) /* of plans whose last tiles are cut along K */
+GPU_OPERATOR(gemm_rs_fp16_cut)
 GPU_OPERATOR_BY(gemm_rs_bf16, gemm_rs, gemm_operator<reduce_on_gpu<gemm_rs_roles>>)
 
-static struct gpu_functions gemm_rs_choose(const struct mk_problem *q)
+static struct gpu_functions gemm_rs_choose(const struct mk_kernel_choice *q)
 {
     if (q->b_columns)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_columns_fp8);
     if (q->fp8)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_fp8);
-    if (q->fp16 && q->tuning.slices > 1)
+    if (q->fp16 && q->slices > 1)
         return gpu_functions GPU_FUNCTIONS(gemm_rs_fp16_cut);
     if (q->fp16)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_fp16);
     if (q->deterministic == MK_EVERYWHERE)
         return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_tree);
-    if (q->tuning.slices > 1)
+    if (q->slices > 1)
         return gpu_functions GPU_FUNCTIONS(gemm_rs_cut);
     return GPU_FUNCTIONS_BY_ENGINE(q, gemm_rs_bf16);
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "kernels/hopper/engine.cuh"
+#include "kernels/hopper/gemm_gather.cuh"
+#include "kernels/hopper/gemm_track.cuh"
 #include "kernels/sums/tickets.cuh"
 
 template <class derived>

@@ -14,7 +14,7 @@
 
 #include "kernels/sums/gemm_reduce_roles.cuh"
 
-#include "kernels/engine/fragments_tree.cuh"
+#include "kernels/engine/fragments.cuh"
 
 /* A warp's part of a tile, `warp_part`: the row that its first block begins with, rows from block
  * to block, and the run of 16 columns that its rows begin with. Of wgmma a warp has whole rows,
@@ -152,21 +152,9 @@ REDUCE_MEMBER void joint_add(const typename op::plan *plan, const struct gpu_lau
     }
 }
 
-/* The same where the ranks' sums are leaves of a tree. loads: so many are under way. */
+/* (kernels/sums/joint_tree.cuh.) The same where the ranks' sums are leaves of a tree. loads: so many are under way. */
 template <class op, int number, int loads, class work, class warp_part, int blocks, int count,
           class lane = struct fragment_lane>
 REDUCE_MEMBER void joint_join(const typename op::plan *plan, const struct gpu_launch *launch,
                               const work *w, float (&sum)[blocks][count], const warp_part &part,
-                              lane l = lane())
-{
-    const struct gemm_rs_plan *p = op::tiles(plan);
-#pragma unroll
-    for (int m = 0; m < blocks; m++) {
-        const struct tree_leaves<lane> others = {
-            launch->heap + w->to + part.template offset<number>(m, w->runs), p->slab_pitch,
-                p->topo.rank, l
-        };
-        if (joint_wanted(p, &w->tile, p->topo.rank, part.row + m * part.apart))
-            tree_join<loads>(sum[m], others, p->topo.gpus, part.runs(w->runs));
-    }
-}
+                              lane l = lane());

@@ -1,5 +1,5 @@
 /* A residual, and an RMSNorm, in the registers of gemm_ar's consumers in one shot (a plan's norm_inside): what
- * core/roles/gemm_rs_norm.h has behind all tiles, without a meeting of all CTAs, and no row is read back.
+ * core/roles/gemm_rs.h has behind all tiles, without a meeting of all CTAs, and no row is read back.
  *
  * The residual comes to L2 while the sums of other ranks are waited for, and is added to C as it is rounded. For the
  * norm, where a CTA has one tile at most, so that all tiles are under way at once:

@@ -98,19 +98,19 @@ template <class engine, class derived> struct ticket_source;
  * and kernels has: dispatch(plan, transposed, call), which calls `call` with an object of the shape
  * that the plan asks for and returns what it does; -EINVAL where there is none. */
 template <class engine, class op, class kernels> struct ticket_operator {
-    static int prepare(const typename op::plan *p, const struct mk_problem *q, char *error,
+    static int prepare(const typename op::plan *p, const struct mk_kernel_choice *q, char *error,
                        size_t error_size)
     {
         int err = kernels::dispatch(p, q->b_transposed, [=](auto shape) {
             typedef decltype(shape) built;
-            return gpu_admit(op::template kernel<built>(), mk_total_blocks(&q->tuning.split), 1,
+            return gpu_admit(op::template kernel<built>(), mk_total_blocks(&q->split), 1,
                              op::template threads<built>(), op::template shared_bytes<built>(),
                              error, error_size);
         });
         return gpu_prepared(err, p->dispatch.tile_m, p->tile_n, 0, error, error_size);
     }
 
-    static int launch(const typename op::plan *p, const struct mk_problem *q,
+    static int launch(const typename op::plan *p, const struct mk_kernel_choice *q,
                       const struct gpu_launch *launch, cudaStream_t stream)
     {
         return kernels::dispatch(p, q->b_transposed, [=](auto shape) {

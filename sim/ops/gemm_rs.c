@@ -1,7 +1,6 @@
 /* GEMM+ReduceScatter on the host: core/roles/gemm_rs.h compiled by gcc, behind struct sim_op. */
 #include "core/cta/cta.h"
 #include "core/roles/gemm_rs_cut_add.h"
-#include "core/roles/gemm_rs_norm.h"
 #include "sim/exact.h"
 #include "sim/ops/gemm_rs.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/roles/gemm_rs_joint.h"
-#include "core/roles/gemm_rs_norm.h"
+#include "core/roles/gemm_rs.h"
 #include "core/ops/op.h"
 #include "sim/op.h"
 

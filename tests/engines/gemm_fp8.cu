@@ -20,18 +20,10 @@ template <class shape> struct scaled_source : matrix_source {
         uint32_t r = tile->row + row, rows;
         r = r < of->m ? r : of->m - 1; /* what lies outside C has the last row's, and is dropped */
         rows = of->m - r;
-        if (shape::products == GEMM_E4M3_BLOCKS)
-            return {of->a + r,    of->b + (uint64_t)(tile->col / 128) * of->b_stride,
-                    of->a_stride, of->b_stride,
-                    rows,         of->n - tile->col,
-                    of->blocks};
-        return {of->a + (uint64_t)r * of->a_stride,
-                of->b + (uint64_t)tile->col * of->b_stride,
-                of->a_stride,
-                of->b_stride,
-                rows,
-                of->n - tile->col,
-                0};
+        return {of->a + r,    of->b + (uint64_t)(tile->col / 128) * of->b_stride,
+                of->a_stride, of->b_stride,
+                rows,         of->n - tile->col,
+                of->blocks};
     }
 };
 
@@ -89,10 +81,8 @@ static int fp8_refused(const struct gemm_fp8 *g)
         return 1;
     if (((uintptr_t)g->a | (uintptr_t)g->b | (uintptr_t)g->c) % 16 || !g->a_scales || !g->b_scales)
         return 1;
-    if (g->scaling == GEMM_SCALE_BLOCKS)
-        return (uintptr_t)g->a_scales % 16 || g->a_stride % 4 || g->a_stride < g->m ||
-               g->b_stride < blocks || g->a_stride > most || g->b_stride > most;
-    return g->a_stride < 0 || g->a_stride > 1 || g->b_stride < 0 || g->b_stride > 1;
+    return (uintptr_t)g->a_scales % 16 || g->a_stride % 4 || g->a_stride < g->m ||
+           g->b_stride < blocks || g->a_stride > most || g->b_stride > most;
 }
 
 int gemm_fp8_run(const struct gemm_fp8 *g, struct gemm_tiling tiling, uint32_t sms,
@@ -105,15 +95,9 @@ int gemm_fp8_run(const struct gemm_fp8 *g, struct gemm_tiling tiling, uint32_t s
         return err;
     if (sms < tiling.cluster)
         return -EINVAL;
-#define FP8_SHAPE(tm, tn, cl, st, boxes, products)                                                 \
-    gemm_shape<tm, tn, cl, 0, st, boxes, MK_BF16, products>
 #define FP8_TRY(tm, tn, cl, st, boxes)                                                             \
     if (tiling.tile_m == tm && tiling.tile_n == tn && tiling.cluster == cl)                        \
-        return g->scaling == GEMM_SCALE_BLOCKS                                                     \
-                   ? fp8_run<FP8_SHAPE(tm, tn, cl, st, boxes, GEMM_E4M3_BLOCKS)>(g, sms, stream)   \
-               : g->scaling == GEMM_SCALE_ROWS                                                     \
-                   ? fp8_run<FP8_SHAPE(tm, tn, cl, st, boxes, GEMM_E4M3_EXACT)>(g, sms, stream)    \
-                   : fp8_run<FP8_SHAPE(tm, tn, cl, st, boxes, GEMM_E4M3_FAST)>(g, sms, stream);
+        return fp8_run<gemm_shape<tm, tn, cl, 0, st, boxes, MK_BF16, GEMM_E4M3>>(g, sms, stream);
     FP8_TILES(FP8_TRY)
 #undef FP8_TRY
     return -EINVAL;

@@ -10,32 +10,19 @@
 extern "C" {
 #endif
 
-/* How a scale belongs to A's and B's elements, and how sums are kept. The tensor core's own sum has
- * 14 bits and is cut toward zero: `fast` leaves all of K there, the others 128 of K, and add these
- * in fp32. */
-enum gemm_scaling {
-    GEMM_SCALE_BLOCKS, /* 1 x 128 of A, 128 x 128 of B; a block behind K's last multiple of 128 is
-                        * short */
-    GEMM_SCALE_ROWS,   /* one for each row of A and each column of C, or one for all */
-    GEMM_SCALE_ROWS_FAST
-};
-
 /*
  * A: m x k, B: n x k (a PyTorch weight), e4m3, C: m x n, bf16; all dense, device memory of the
  * caller, 16-byte aligned. m at least 1; n a multiple of 8, k of 16.
  *
- * Scales, fp32, by which elements are multiplied; strides in floats:
- *   blocks  of row r and block b of K: a_scales[b * a_stride + r], a_stride at least m and a
- *           multiple of 4, a_scales 16-byte aligned; of
- *           columns [128 c, 128 c + 128): b_scales[c * b_stride + b], b_stride at least
- *           ceil(k / 128)
- *   rows    a_scales[r * a_stride], b_scales[column * b_stride]; a stride is 1, or 0: one for all
+ * Scales, fp32, by which elements are multiplied, of 1 x 128 of A and 128 x 128 of B; a block behind K's last multiple
+ * of 128 is short. Strides in floats. Of row r and block b of K: a_scales[b * a_stride + r], a_stride at least m and a
+ * multiple of 4, a_scales 16-byte aligned; of columns [128 c, 128 c + 128): b_scales[c * b_stride + b], b_stride at least
+ * ceil(k / 128).
  */
 struct gemm_fp8 {
     const void *a, *b;
     void *c;
     int64_t m, n, k;
-    enum gemm_scaling scaling;
     const float *a_scales, *b_scales;
     int64_t a_stride, b_stride;
 };

@@ -26,7 +26,7 @@ PTX_FN uint32_t begin(uint8_t *memory, uint32_t bar)
 }
 
 static_assert(!std::is_convertible<uint32_t, struct mbar_phase>::value,
-              "a phase is made by kernels/engine/mbar_phase.cuh, not from any number");
+              "a phase is made by kernels/engine/barrier_types.cuh, not from any number");
 
 PTX_FN void wait(uint32_t bar, struct mbar_phase phase)
 {

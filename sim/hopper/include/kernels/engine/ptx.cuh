@@ -7,13 +7,11 @@
 #include <stdint.h>
 
 #include "core/base/bf16.h"
-#include "core/base/e4m3.h"
 #include "core/base/fp16.h"
 
 #define PTX_FN static __device__ __forceinline__
 
-#include "kernels/engine/mbar_phase.cuh"
-#include "kernels/engine/named_barriers.cuh"
+#include "kernels/engine/barrier_types.cuh"
 
 /* One that is a call of the machine: its type, name and parameters, and the statement. */
 #define PTX_CALL(type, name, parameters, ...)                                                      \
@@ -231,10 +229,6 @@ PTX_FN uint32_t ptx_pack_f16(float low, float high)
 }
 PTX_FN float ptx_low_f16(uint32_t pair) { return mk_fp16_to_float((uint16_t)pair); }
 PTX_FN float ptx_high_f16(uint32_t pair) { return mk_fp16_to_float((uint16_t)(pair >> 16)); }
-PTX_FN uint32_t ptx_pack_e4m3(float low, float high)
-{
-    return mk_e4m3_from_float(low) | mk_e4m3_from_float(high) << 8;
-}
 
 /* Within their bounds (kernels/engine/ptx.cuh), not to the bit. */
 PTX_FN float ptx_exp2(float x)
