@@ -331,7 +331,7 @@ check_srun_cancelled() {
     local out=$work/cancelled.db
     printf '#!/bin/sh\n%s sweep --vary "op=ag_gemm;exec=host;gpus=2;shape=64,64,64;iters=3;timeout=20" --repeats 900 --spread array --quiet --out %s\n' "$mkernel" "$out" >"$work/batch"
     sbatch --array=0-0 -N 1 -o "$work/said" "$work/batch"
-    part() { ls "$out".part.* && "$mkernel" results "$out".part.* table | grep -q ag_gemm; }
+    part() { ls "$out".part.*[0-9] && "$mkernel" results "$out".part.*[0-9] table | grep -q ag_gemm; }
     until_true 20 part && scancel -u "$(id -un)" && until_true 20 none_queued
     cat "$work/said"
     says 'interrupted by signal 15' 1 && "$mkernel" results "$out" table && [ "$(echo "$out".part*)" = "$out.part*" ]
