@@ -124,12 +124,10 @@ static int validate_fill(sqlite3 *db, const struct measured *m, const double *pr
     for (uint32_t i = 0; i < m->count && !rc; i++) {
         const struct measured_row *r = &m->rows[i];
         const struct mk_problem *p = &r->plan.problem;
-        char text[OP_PROBLEM_TEXT], said[OP_PROBLEM_TEXT + 8];
-        snprintf(said, sizeof said, "%s%s", op_problem_text(p, text),
-                 p->attention.causal ? " causal" : "");
+        char text[OP_PROBLEM_TEXT];
         query_again(q, "iiittiidddi", (int64_t)i, (int64_t)r->shape, (int64_t)p->op,
-                    plan_op_name(p->op), said, (int64_t)p->topo.nodes, (int64_t)p->topo.gpus, r->ms,
-                    predicted[i], r->of_best, (int64_t)r->is_default);
+                    plan_op_name(p->op), op_problem_text(p, text), (int64_t)p->topo.nodes,
+                    (int64_t)p->topo.gpus, r->ms, predicted[i], r->of_best, (int64_t)r->is_default);
         rc = sqlite3_step(q) == SQLITE_DONE ? 0 : -EIO;
     }
     return rc;
