@@ -4,7 +4,7 @@
 
 #ifdef MK_HAVE_EMULATION
 
-/* kernels/ops/NAME.cu, as localize.sh calls what is in it. */
+/* kernels/.../NAME.cu, as localize.sh calls what is in it. */
 #define DECLARE_HOST(name)
 #define DECLARE_GPU(name)                                                                          \
     int emulated_##name##_prepare(const struct mk_plan *plan, char *error, size_t size);           \

@@ -1,7 +1,7 @@
 /* How long a plan takes on a machine, in microseconds of arithmetic: what the formula of plans
  * weighs its candidates by, and what `mkernel sim --validate` prints beside measured times. It
  * walks a plan wave by wave (the tiles that run at the same time), with the schedule's own order of
- * tiles, as a chain of queues: the simulator (sim/timed.h) does the same event by event.
+ * tiles, as a chain of queues: the simulator (sim/timed/timed.h) does the same event by event.
  *
  * Ranks are alike: one rank's launch stands for all. No memory is taken, nothing is kept. */
 #pragma once

@@ -6,7 +6,7 @@
  *   core/roles/NAME_plan.h  its plan, struct NAME_plan, and the arithmetic on it
  *   core/roles/NAME.h       its schedule, written once for all executors
  *   sim/ops/NAME.c          what the host executor and the simulator add: `sim_op_NAME`
- *   kernels/ops/NAME.cu     its kernel, where the line says GPU: NAME_prepare, NAME_launch
+ *   kernels/.../NAME.cu     its kernel, where the line says GPU: NAME_prepare, NAME_launch
  *   experiments/ops/NAME.c  how the command runs and checks it: `run_op_NAME`
  *
  * The third word says what runs it: HOST, the host executor and the simulator; GPU, these and a

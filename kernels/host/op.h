@@ -1,4 +1,4 @@
-/* What an operator gives to the GPU executor, in kernels/ops/<name>.cu: two functions, for each
+/* What an operator gives to the GPU executor, in kernels/.../NAME.cu: two functions, for each
  * line of the registry (core/ops/registry.h) that says GPU. */
 #pragma once
 

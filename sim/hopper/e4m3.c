@@ -5,7 +5,7 @@
  * bits of its own exponent: the low 10 bits of every result are 0. A NaN makes 0x7fffffff. The rule
  * is that of arXiv 2511.10909; tests/gpu_conform.cu holds it against a GPU. By the same rule
  * mma.sync m16n8k32 adds 16 products and C at once, twice: Hopper's keeps 25 fractional bits and
- * gives all 24 bits of fp32, that of compute capability 8.9 keeps 13 of both (tests/gpu_mma_fp8.cu
+ * gives all 24 bits of fp32, that of compute capability 8.9 keeps 13 of both (tests/gpu_fp8_mma.cu
  * says which of them a GPU is). */
 #include "core/base/e4m3.h"
 #include "sim/hopper/machine.h"

@@ -66,7 +66,7 @@ _POINTER, _INT, _U32, _U64, _TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
 _ADDRESS = ctypes.POINTER(ctypes.c_void_p)
 _TEXTS = ctypes.POINTER(ctypes.c_char_p)
 
-# name: (result, arguments). tests/test_python.py compares their number with the header's.
+# name: (result, arguments). tests/test_python_numpy.py compares their number with the header's.
 FUNCTIONS = {
     "mk_version": (_U32, []),
     "mk_op_name": (_TEXT, [_INT]),
