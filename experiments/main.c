@@ -3,7 +3,7 @@
 #include "experiments/common/commands.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/plain_output.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 #include "experiments/info/version.h"
 
 #include <errno.h>
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
     main_keep_standard_descriptors();
     main_bound_openblas(argv);
     plain_output_begin();
-    unfinished_watch();
+    ending_remove_unfinished();
     return main_close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "",
                              main_dispatch(argc, argv));
 }

@@ -4,7 +4,7 @@
 #define OWN_MAIN
 #include "tests/helpers/test.h"
 #include "experiments/common/process.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -400,7 +400,7 @@ CASE(test_store)
     assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), -EINVAL);
     tuning_close(&t);
     char beside[300];
-    snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
+    snprintf(beside, sizeof beside, "%s.%ld.partial", path, (long)getpid());
     assert_int_not_equal(access(beside, F_OK), 0);
     assert_int_not_equal(tuning_store("/proc/none/plans", &e, error, sizeof error), 0);
     assert_non_null(strstr(error, "/proc/none/plans"));
@@ -457,7 +457,7 @@ CASE(test_store_through_a_trap)
     char trap[300], victim[300], text[32] = "";
     struct tuning_entry e = entry_of(64);
     snprintf(path, sizeof path, "%s/trap", folder);
-    snprintf(trap, sizeof trap, "%s.%ld", path, (long)getpid());
+    snprintf(trap, sizeof trap, "%s.%ld.partial", path, (long)getpid());
     snprintf(victim, sizeof victim, "%s.victim", path);
     FILE *f = fopen(victim, "w");
     assert_non_null(f);
@@ -478,6 +478,34 @@ CASE(test_store_through_a_trap)
     assert_non_null(strstr(error, "the tuned plan cannot be kept in "));
     unlink(trap);
     unlink(victim);
+}
+
+/* A file that the path is a link to is replaced, not the link, and keeps its permissions; a device
+ * is not replaced. */
+CASE(test_store_through_a_link)
+{
+    char target[300];
+    struct tuning_entry e = entry_of(64);
+    struct stat s;
+    snprintf(path, sizeof path, "%s/link", folder);
+    snprintf(target, sizeof target, "%s.target", path);
+    assert_int_equal(tuning_store(target, &e, error, sizeof error), 0);
+    assert_int_equal(chmod(target, 0640), 0);
+    assert_int_equal(symlink(target, path), 0);
+    e = entry_of(128);
+    assert_int_equal(tuning_store(path, &e, error, sizeof error), 0);
+    assert_true(!lstat(path, &s) && S_ISLNK(s.st_mode));
+    assert_true(!lstat(target, &s) && (s.st_mode & 0777) == 0640);
+    struct tuning_table t;
+    assert_int_equal(tuning_open(&t, target, 0, error, sizeof error), 0);
+    assert_int_equal(t.entries[1].numbers[0], 128);
+    tuning_close(&t);
+    unlink(target);
+    unlink(path);
+    assert_int_equal(symlink("/dev/null", path), 0);
+    assert_int_equal(tuning_store(path, &e, error, sizeof error), -EEXIST);
+    assert_true(!stat("/dev/null", &s) && S_ISCHR(s.st_mode));
+    unlink(path);
 }
 
 /* Which file is read, and that what is compiled in makes sense. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/comm/comm.h"
+#include "core/base/new_file.h"
 #include "core/base/scoped.h"
 
 #define MOST_JOBS 256 /* folders that are looked through */
@@ -116,7 +117,7 @@ void live_remove(const char *folder)
     MK_CLOSED_DIR DIR *d = opendir(folder);
     struct dirent *e;
     while (d && (e = readdir(d)))
-        if (!strncmp(e->d_name, "rank-", 5) || !strncmp(e->d_name, ".rank-", 6))
+        if (!strncmp(e->d_name, "rank-", 5))
             unlinkat(dirfd(d), e->d_name, 0);
     rmdir(folder);
 }
@@ -128,9 +129,11 @@ static int live_publish_is_stale(const char *folder)
     MK_CLOSED_DIR DIR *d = opendir(folder);
     struct dirent *e;
     int dead = 0, alive = 0;
+    unsigned rank;
+    char unfinished;
     while (d && !alive && (e = readdir(d))) {
         struct live_header h;
-        if (strncmp(e->d_name, "rank-", 5))
+        if (sscanf(e->d_name, "rank-%u%c", &rank, &unfinished) != 1)
             continue;
         int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         int whole = fd >= 0 && read(fd, &h, sizeof h) == (ssize_t)sizeof h &&
@@ -196,26 +199,22 @@ static void *look_on(void *argument)
  * may truncate what another has mapped. */
 static int live_publish_map_file(struct live *l, const struct live_header *h)
 {
-    char early[300];
-    snprintf(early, sizeof early, "%s/.rank-%u-%d", l->folder, h->problem.topo.rank, h->pid);
-    unlink(early); /* of a process that had this id and was killed */
-    int fd = open(early, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return -errno;
-    int result = -posix_fallocate(fd, 0, (off_t)l->bytes);
+    struct mk_new_file file;
+    int result = mk_new_file_open(&file, l->path, 0600);
+    if (result)
+        return result;
+    result = -posix_fallocate(file.fd, 0, (off_t)l->bytes);
     void *at =
-        result ? MAP_FAILED : mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        result ? MAP_FAILED : mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
     if (!result && at == MAP_FAILED)
         result = -errno;
-    close(fd);
     if (!result) {
         l->header = at;
         *l->header = *h;
         live_publish_look(l);
-        result = rename(early, l->path) ? -errno : 0;
+        result = mk_new_file_keep(&file);
     }
-    if (result)
-        unlink(early);
+    mk_new_file_drop(&file);
     return result;
 }
 

@@ -1,15 +1,10 @@
 #include "tracer/store.h"
-#include "core/base/scoped.h"
+#include "core/base/new_file.h"
 #include "core/base/sentence.h"
-#include "tracer/trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "tracer/sql.h"
 
@@ -57,32 +52,11 @@ static int store_fill(sqlite3 *db, const struct trace_data *d, int *disk)
     return rc;
 }
 
-/* Makes the bytes durable, so that the rename never shows a file that a power cut empties. */
-static int store_flush(const char *path)
-{
-    int fd = open(path, O_RDWR | O_CLOEXEC), rc = 0;
-    if (fd < 0)
-        return -errno;
-    if (fsync(fd) != 0)
-        rc = -errno;
-    close(fd);
-    return rc;
-}
-
 static int store_write_temporary(const struct trace_data *d, const char *temporary, char *error,
                                  size_t size)
 {
     sqlite3 *db = NULL;
     int disk = 0;
-    /* The temporary is made here, not by SQLite, because SQLite's "unable to open database file"
-     * hides why. */
-    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        int rc = -errno;
-        return mk_fail(rc, error, size, "cannot create the trace '%s': %s", temporary,
-                       strerror(-rc));
-    }
-    close(fd);
     int rc = sqlite3_open_v2(temporary, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     rc = rc ? rc : store_fill(db, d, &disk);
     if (rc) {
@@ -93,54 +67,21 @@ static int store_write_temporary(const struct trace_data *d, const char *tempora
     }
     if (sqlite3_close(db) != SQLITE_OK && !rc)
         rc = -EIO;
-    if (!rc) {
-        rc = store_flush(temporary);
-        if (rc)
-            snprintf(error, size, "the trace could not be flushed to '%s': %s", temporary,
-                     strerror(-rc));
-    }
     return rc;
-}
-
-static char unfinished[4096];
-static int is_unfinished;
-
-void trace_set_unfinished(const char *temporary)
-{
-    __atomic_store_n(&is_unfinished, 0, __ATOMIC_SEQ_CST);
-    if (!temporary || strlen(temporary) >= sizeof unfinished)
-        return;
-    strcpy(unfinished, temporary);
-    __atomic_store_n(&is_unfinished, 1, __ATOMIC_SEQ_CST);
-}
-
-const char *trace_unfinished(void)
-{
-    return __atomic_load_n(&is_unfinished, __ATOMIC_SEQ_CST) ? unfinished : NULL;
 }
 
 int store_write(const struct trace_data *d, const char *path, char *error, size_t size)
 {
-    size_t length = strlen(path) + 32;
-    struct stat there;
-    /* a rename would take its place */
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))
-        return mk_fail(-EEXIST, error, size,
-                       "the trace could not be written to '%s': that is a device, pipe or socket",
-                       path);
-    MK_FREED char *temporary = malloc(length);
-    if (!temporary)
-        return mk_fail(-ENOMEM, error, size, "the trace could not be written: out of memory");
-    snprintf(temporary, length, "%s.%ld.partial", path, (long)getpid());
-    unlink(temporary); /* of a process that had this id and was killed */
-    trace_set_unfinished(temporary);
-    int rc = store_write_temporary(d, temporary, error, size);
-    if (!rc && rename(temporary, path) != 0)
-        rc = mk_fail(-errno, error, size, "the trace could not be renamed to '%s': %s", path,
-                     strerror(errno));
+    struct mk_new_file file;
+    /* made here, not by SQLite, because SQLite's "unable to open database file" hides why */
+    int rc = mk_new_file_open(&file, path, 0666);
     if (rc)
-        unlink(temporary);
-    trace_set_unfinished(NULL);
+        return mk_fail(rc, error, size, "cannot create the trace '%s': %s", path,
+                       rc == -EEXIST ? "that is a device, pipe or socket" : strerror(-rc));
+    rc = store_write_temporary(d, file.temporary, error, size);
+    if (!rc && (rc = mk_new_file_keep(&file)))
+        snprintf(error, size, "the trace could not be written to '%s': %s", path, strerror(-rc));
+    mk_new_file_drop(&file);
     return rc;
 }
 

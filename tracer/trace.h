@@ -66,13 +66,6 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
 int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char *path, char *error,
                   size_t size);
 
-/* The temporary file that this process is writing (a trace, or an export or picture of one), so
- * that code that ends the process early can remove it. NULL: none; there is one at a time.
- * trace_unfinished may be called in a signal handler. The writer calls trace_set_unfinished before
- * it creates the file, and with NULL after it has renamed it. */
-const char *trace_unfinished(void);
-void trace_set_unfinished(const char *temporary);
-
 /* mk_trace_end with more to tell: `run` is stored but for its host_clock, which mk_trace_begin has
  * taken. Every rank calls. Returns as mk_trace_end does. */
 int trace_window_end(struct mk_comm *comm, const struct trace_run *run, const char *path);

@@ -1,16 +1,15 @@
 /* Tuned plans: the files that they lie in. */
 #include "core/base/file_lock.h"
+#include "core/base/new_file.h"
 #include "core/plan/plan_fields.h"
 #include "core/plan/tuning.h"
 #include "core/ops/op.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define MOST_BYTES (1u << 20)
 #define LOCK_MS 10000
@@ -147,40 +146,22 @@ void tuning_make_folders(const char *path)
     }
 }
 
-/* A new file beside `path`: a file or link that another process put there is not written to. */
-static int tuning_file_make_beside(const char *path, FILE **out)
-{
-    unlink(path); /* of a process that had this id and was killed */
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    *out = fd < 0 ? NULL : fdopen(fd, "w");
-    if (*out)
-        return 0;
-    int result = -errno;
-    if (fd >= 0)
-        close(fd);
-    return result;
-}
-
 /* With the lock held: the file with the new entry in place of the old one. An error without a
  * sentence leaves `error` empty. */
 static int tuning_file_replace_file(const char *path, const char *old,
                                     const struct tuning_entry *entry, char *error, size_t size)
 {
-    char temporary[1100];
-    FILE *f;
-    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-    int result = tuning_file_make_beside(temporary, &f);
+    struct mk_new_file file;
+    int result = mk_new_file_open(&file, path, 0666);
     if (result)
         return result;
-    result = tuning_file_write_lines(f, path, old, entry, error, size);
-    int lost = fflush(f) || ferror(f) || fsync(fileno(f)) ? -errno : 0;
-    if (fclose(f) && !lost)
+    FILE *f = mk_new_file_stream(&file);
+    result = f ? tuning_file_write_lines(f, path, old, entry, error, size) : -errno;
+    int lost = f && (fflush(f) || ferror(f)) ? -errno : 0;
+    if (f && fclose(f) && !lost)
         lost = -errno;
-    result = result ? result : lost;
-    if (!result && rename(temporary, path))
-        result = -errno;
-    if (result)
-        unlink(temporary);
+    result = result ? result : lost ? lost : mk_new_file_keep(&file);
+    mk_new_file_drop(&file);
     return result;
 }
 

@@ -7,7 +7,7 @@
 #include "experiments/bench/bench_gpu_row.h"
 #include "experiments/baselines/script.h"
 #include "experiments/common/process.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 #include "experiments/job/op.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "experiments/common/shell_word.h"
 #include "core/base/scoped.h"
 #include "core/base/sentence.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 
 #include <errno.h>
 #include <fcntl.h>

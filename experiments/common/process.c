@@ -1,7 +1,7 @@
 #include "experiments/common/process.h"
 #include "core/base/clock.h"
 #include "core/base/scoped.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 
 #include <errno.h>
 #include <fcntl.h>

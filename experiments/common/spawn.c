@@ -2,7 +2,7 @@
 #include "experiments/common/spawn_internal.h"
 #include "core/comm/bootstrap.h"
 #include "core/base/scoped.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 
 #include <errno.h>
 #include <fcntl.h>

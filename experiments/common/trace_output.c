@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,25 +22,6 @@ int trace_output_check(const char *path, char *error, size_t size)
         return rc;
     MK_FREED char *target = realpath(path, NULL);
     return output_check("--out", target ? target : path, OUTPUT_REPLACED, error, size);
-}
-
-/* Makes a file beside `path`, or beside what that is a link to. 0 or -errno. */
-static int trace_output_open_beside(struct trace_output *o, const char *path)
-{
-    struct stat old;
-    o->target = realpath(path, NULL);
-    if (!o->target)
-        o->target = strdup(path);
-    if (!o->target || asprintf(&o->temporary, "%s.%ld.partial", o->target, (long)getpid()) < 0) {
-        o->temporary = NULL;
-        return -ENOMEM;
-    }
-    unlink(o->temporary); /* of a process that had this id and was killed */
-    trace_set_unfinished(o->temporary);
-    o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (o->fd < 0 || (stat(o->target, &old) == 0 && fchmod(o->fd, old.st_mode & 0777)))
-        return -errno;
-    return 0;
 }
 
 /* Puts gzip between o->out and `file`. 0 or -errno. */
@@ -79,48 +59,32 @@ static int trace_output_start_gzip(struct trace_output *o, int file)
     return rc;
 }
 
-/* Closes what is open and takes away what has no name yet. */
-static void trace_output_forget(struct trace_output *o)
-{
-    if (o->out)
-        fclose(o->out);
-    if (o->fd >= 0)
-        close(o->fd);
-    if (o->temporary)
-        unlink(o->temporary);
-    trace_set_unfinished(NULL);
-    free(o->temporary);
-    free(o->target);
-    memset(o, 0, sizeof *o);
-}
-
 static int trace_output_open_direct(struct trace_output *o, const char *path)
 {
     MK_CLOSED FILE *f = path ? output_open(path) : NULL;
     if (path && !f)
         return -errno;
     fflush(stdout);
-    o->fd = dup(f ? fileno(f) : STDOUT_FILENO);
-    return o->fd < 0 ? -errno : 0;
+    o->file.fd = dup(f ? fileno(f) : STDOUT_FILENO);
+    return o->file.fd < 0 ? -errno : 0;
 }
 
 int trace_output_open(struct trace_output *o, const char *path, int gzip, char *error, size_t size)
 {
-    *o = (struct trace_output){.fd = -1};
-    int rc = output_replaceable(path) ? trace_output_open_beside(o, path)
+    *o = (struct trace_output){.file.fd = -1};
+    int rc = output_replaceable(path) ? mk_new_file_open(&o->file, path, 0666)
                                       : trace_output_open_direct(o, path);
     if (!rc && gzip) {
         signal(SIGPIPE, SIG_IGN);
-        rc = trace_output_start_gzip(o, o->fd);
+        rc = trace_output_start_gzip(o, o->file.fd);
     } else if (!rc) {
-        int copy = fcntl(o->fd, F_DUPFD_CLOEXEC, 3);
-        o->out = copy < 0 ? NULL : fdopen(copy, "w");
+        o->out = mk_new_file_stream(&o->file);
         rc = o->out ? 0 : -errno;
     }
     if (rc) {
         snprintf(error, size, "cannot write '%s': %s", path ? path : "standard output",
                  strerror(-rc));
-        trace_output_forget(o);
+        mk_new_file_drop(&o->file);
     }
     return rc;
 }
@@ -153,7 +117,7 @@ static int trace_output_end_gzip(struct trace_output *o, const char *name, char 
 
 int trace_output_close(struct trace_output *o, int rc, char *error, size_t size)
 {
-    const char *name = o->target ? o->target : "standard output";
+    const char *name = o->file.target ? o->file.target : "standard output";
     char unused[8];
     int lost = 0;
     if (rc && o->gzip)
@@ -166,16 +130,12 @@ int trace_output_close(struct trace_output *o, int rc, char *error, size_t size)
     if (o->gzip && trace_output_end_gzip(o, name, rc ? unused : error, rc ? sizeof unused : size) &&
         !rc)
         rc = -EIO; /* where `lost` says that the pipe broke, this says why */
-    if (!rc && !lost && o->temporary && (fsync(o->fd) || rename(o->temporary, o->target)))
-        lost = errno;
+    if (!rc && !lost && o->file.temporary)
+        lost = -mk_new_file_keep(&o->file);
     if (!rc && lost) {
         snprintf(error, size, "cannot write %s: %s", name, strerror(lost));
         rc = -lost;
     }
-    if (!rc) {
-        free(o->temporary); /* it has its name */
-        o->temporary = NULL;
-    }
-    trace_output_forget(o);
+    mk_new_file_drop(&o->file);
     return rc;
 }

@@ -5,21 +5,21 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "core/base/new_file.h"
+
 struct trace_output {
     FILE *out; /* write here */
     /* what follows is its own */
-    /* the file that `temporary` becomes; NULL where it is written directly */
-    char *target, *temporary;
-    int fd;     /* of the file itself; -1: standard output's */
-    pid_t gzip; /* the program that compresses what is written; 0: none */
-    int said;   /* what it complains, read end */
+    struct mk_new_file file; /* no temporary: written directly, by fd */
+    pid_t gzip;              /* the program that compresses what is written; 0: none */
+    int said;                /* what it complains, read end */
 };
 
 /* Whether `path` can be written, asked before anything starts: as output_check. */
 int trace_output_check(const char *path, char *error, size_t size);
 
 /* Opens `path` for writing. A regular file is written under another name in its folder, which is
- * removed if a signal ends this process (trace_unfinished); a device, a pipe and standard output
+ * removed if a signal ends this process; a device, a pipe and standard output
  * (NULL) are written directly. With `gzip` the output passes through that program, and SIGPIPE is
  * ignored from then on, so that a gzip that has ended is an error of write. 0, or -errno with a
  * sentence and nothing to close. */

@@ -5,7 +5,7 @@
 #include "experiments/common/commands.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/pulse.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 #include "core/plan/tuning.h"
 #include "core/comm/launcher.h"
 #include "core/base/scoped.h"

@@ -10,7 +10,7 @@
 #include "experiments/results/results.h"
 #include "experiments/results/results_file.h"
 #include "experiments/results/results_merge.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -10,7 +10,7 @@
 #include "experiments/results/results_points.h"
 #include "experiments/results/results_table.h"
 #include "experiments/sweep/sweep.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 
 #include <errno.h>
 #include <stdio.h>

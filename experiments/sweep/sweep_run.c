@@ -4,7 +4,7 @@
 #include "core/base/clock.h"
 #include "core/base/sentence.h"
 #include "experiments/common/commands.h"
-#include "experiments/common/unfinished.h"
+#include "experiments/common/ending.h"
 
 #include <errno.h>
 #include <math.h>

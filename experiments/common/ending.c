@@ -1,5 +1,5 @@
-#include "experiments/common/unfinished.h"
-#include "tracer/trace.h"
+#include "experiments/common/ending.h"
+#include "core/base/new_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -69,17 +69,17 @@ void ending_die(int number)
 
 /* SA_RESETHAND has put the default back: raised again, the signal ends the process once this
  * returns. */
-static void unfinished_on_end(int number)
+static void ending_remove(int number)
 {
-    const char *path = trace_unfinished();
+    const char *path = mk_new_file_unfinished();
     if (path)
         unlink(path);
     raise(number);
 }
 
-void unfinished_watch(void)
+void ending_remove_unfinished(void)
 {
-    struct sigaction act = {.sa_handler = unfinished_on_end, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction act = {.sa_handler = ending_remove, .sa_flags = (int)SA_RESETHAND};
     ending_signals(&act.sa_mask);
     for (int i = 0; i < ENDING; i++)
         if (sigismember(&act.sa_mask, ending[i]))

@@ -22,7 +22,7 @@ int ending_fd(void);
  * last. 0: does nothing. */
 void ending_die(int signal);
 
-/* From now on these signals first remove the file that trace_unfinished names and then end the
+/* From now on these signals first remove a file that is not finished (new_file.h) and then end the
  * process as usual. To be called once, from main. Children that exec another program do not inherit
  * it. */
-void unfinished_watch(void);
+void ending_remove_unfinished(void);
