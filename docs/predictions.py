@@ -84,7 +84,8 @@ FINDINGS = """
 ## What looks wrong in these tables
 - **GEMM+AllReduce of 100 to 1500 rows of 8192,4096 on four GPUs**, in tiles that ranks share: four H200s were faster by 9 to 17 % (512 rows 87 us). The simulator lets the warp that adds and
   sends wait longer than it does; so eight GPUs may be faster, too.
-- **The same on eight GPUs**: from 64 rows to 100 it is 43 to 55 us, a step from 64x64 tiles to larger ones, and 256 rows and more are in blocks of columns (`--shots 4`), which no GPU has run.
+- **The same on eight GPUs**: from 64 rows to 100 it is 43 to 55 us, a step from 64x64 tiles to larger ones, and 256 rows and more are in blocks of columns
+  (`--shots column_blocks`), which no GPU has run.
 - **Few rows on two nodes**, in blocks of columns: of the 82 us of one row of 8192,4096 the product takes 26; sums of seven peers are added one by one
   at a price that does not follow how few rows they have, and C is delivered for 8 us. Both are guesses, so the truth may be faster.
 - **The MoE layer of FP8 of 64 tokens, H 4096, on eight GPUs**: 342 us, where reading a rank's experts takes 179 and others have published 266 (below); of

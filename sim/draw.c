@@ -4,6 +4,7 @@
 #include "core/ops/op.h"
 #include "core/base/sentence.h"
 #include "sim/world.h"
+#include "core/plan/plan_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -107,20 +108,21 @@ static void draw_fault(struct sim_random *r, struct sim_world_config *c)
 uint32_t sim_one_shot(const struct mk_problem *q, uint64_t draw)
 {
     if (plan_ragged_scales(q))
-        return 2;
-    return op_of(q->op)->most_shots > 2 && q->engine != MK_ENGINE_MMA && !q->fp8 &&
+        return MK_TWO_SHOT;
+    return op_of(q->op)->most_shots > MK_TWO_SHOT && q->engine != MK_ENGINE_MMA && !q->fp8 &&
                    q->deterministic != MK_EVERYWHERE && draw & 1
-               ? 3
-               : 1;
+               ? MK_SHARED_COLUMNS
+               : MK_ONE_SHOT;
 }
 
 void sim_columns(struct mk_problem *q, uint64_t draw)
 {
     struct mk_tuning *t = &q->tuning;
     const uint32_t world = mk_world(&q->topo);
-    if (op_of(q->op)->most_shots < 4 || (t->shots && !plan_two_shots(t)) || !(draw & 1))
+    if (op_of(q->op)->most_shots < MK_COLUMN_BLOCKS || (t->shots && !plan_two_shots(t)) ||
+        !(draw & 1))
         return;
-    t->shots = 4;
+    t->shots = MK_COLUMN_BLOCKS;
     q->n = mk_round_up(q->n, q->fp8                               ? 128 * world
                              : q->epilogue & MK_EPILOGUE_QUANTIZE ? MK_QUANTIZE_DEPTH * world
                              : draw & 2                           ? 8 * world
@@ -133,7 +135,7 @@ int sim_slices(const struct mk_problem *q)
     if (!(op->knobs & OP_SLICES) || q->topo.nodes > 1)
         return 0;
     return !op->sums || !(op->knobs & OP_SHOTS) || /* else of K, in two shots */
-           (q->tuning.shots != 1 && !q->fp8 && q->deterministic != MK_EVERYWHERE);
+           (q->tuning.shots != MK_ONE_SHOT && !q->fp8 && q->deterministic != MK_EVERYWHERE);
 }
 
 void sim_world_draw(struct sim_world_config *c)
@@ -161,14 +163,14 @@ void sim_world_draw(struct sim_world_config *c)
     }
     if (!sim_slices(q))
         q->tuning.slices = 1;
-    op_set_counted(q, (int)(sim_mix(c->seed) & 1));
+    plan_field_set(plan_field_named("tokens"), q, sim_mix(c->seed) & 1);
     /* Where the ranks share no rows M need not divide by them. (Last of all: what else a seed draws
      * does not depend on the operator.) */
     q->m -= draw_below(&r, mk_world(&q->topo));
     op_fit(q);
     sim_columns(q, sim_mix(c->seed) >> 1);
     if (draw_one_in(&r, 3))
-        op_set_logical(q,
+        plan_field_set(plan_field_named("logical"), q,
                        q->moe.experts - draw_below(&r, (uint32_t)(q->moe.experts - q->moe.k) + 1));
 }
 

@@ -80,8 +80,9 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
         q->tuning.tile_n = tile.tile_n;
         q->tuning.cluster = tile.cluster;
         if (op_of(q->op)->knobs & OP_SHOTS && q->topo.nodes == 1)
-            q->tuning.shots =
-                q->tuning.tile_n > 128 || c->seed / 5 % 2 ? 2 : sim_one_shot(q, c->seed / 10);
+            q->tuning.shots = q->tuning.tile_n > 128 || c->seed / 5 % 2
+                                  ? MK_TWO_SHOT
+                                  : sim_one_shot(q, c->seed / 10);
         sim_columns(q, c->seed / 3);
         if (!plan_no_split_k(q) && c->seed / 20 % 2)
             q->tuning = (struct mk_tuning){.shots = q->tuning.shots, .split_k = 2};

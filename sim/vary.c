@@ -1,11 +1,13 @@
 #include "core/ops/op.h"
 #include "sim/world.h"
+#include "core/plan/plan_fields.h"
 
 /* Of a MoE's experts some are copies. */
 static void vary_copies(struct mk_problem *q, uint64_t number)
 {
     if (q->moe.experts >= q->moe.k)
-        op_set_logical(q, q->moe.experts - number % (q->moe.experts - q->moe.k + 1));
+        plan_field_set(plan_field_named("logical"), q,
+                       q->moe.experts - number % (q->moe.experts - q->moe.k + 1));
 }
 
 void sim_world_vary(struct sim_world_config *c)
@@ -29,7 +31,7 @@ void sim_world_vary(struct sim_world_config *c)
                                      [MK_INTER_REDUCE] = 1 + (uint32_t)(seed >> 3) % 2};
     for (int role = 0; role < MK_ROLES; role++)
         t->split.ctas[role] = op_needs(c->problem.op, &c->problem.topo, role) ? ctas[role] : 0;
-    if (op->knobs & OP_SHOTS && nodes == 1 && (t->shots == 1 || seed % 3 == 1)) {
+    if (op->knobs & OP_SHOTS && nodes == 1 && (t->shots == MK_ONE_SHOT || seed % 3 == 1)) {
         t->shots = sim_one_shot(&c->problem, seed / 3);
         t->chunk_rows = 0; /* of one shot it is the shape's */
     }
@@ -38,9 +40,9 @@ void sim_world_vary(struct sim_world_config *c)
         t->slices = 1;
     if (op->sums && c->problem.deterministic != MK_EVERYWHERE)
         c->problem.deterministic = (int)(seed >> 8 & 1);
-    op_set_counted(&c->problem, seed >> 9 & 1);
+    plan_field_set(plan_field_named("tokens"), &c->problem, seed >> 9 & 1);
     if (sim_mix(seed) >> 2 & 1)
-        op_set_halves(&c->problem, 1);
+        plan_field_set(plan_field_named("launch"), &c->problem, 1);
     if (seed >> 10 & 1 && !op_logical(&c->problem) && c->problem.deterministic != MK_EVERYWHERE)
         vary_copies(&c->problem, seed >> 11);
     c->ring_capacity = 1u << (seed >> 4) % 4;

@@ -1,5 +1,6 @@
 #include "sim/model_fabric.h"
 #include "core/base/sentence.h"
+#include "core/plan/plan_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -210,7 +211,7 @@ static int world_make_plan(struct sim_world *w, struct sim_world_rank *r, uint32
     uint32_t flag_base = 3;
     problem.topo.rank = rank;
     if (!op_limit_of(&problem)) /* what is drawn is of every kind */
-        op_set_limit(&problem, UINT64_MAX);
+        plan_field_set(plan_field_named("capacity"), &problem, UINT64_MAX);
     int result = plan_build(&r->plan, &problem, flag_base, 0, error, size);
     if (result)
         return result;

@@ -26,6 +26,7 @@ extern "C" {
 #include "core/base/random.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "kernels/cta/cta_route.cuh"
+#include "core/plan/plan_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,7 +254,7 @@ static int rank_open(struct rank *k, struct mk_topo topo, struct mk_moe moe, int
     q.moe.inner = 8;
     const uint64_t some = moe.experts - moe.experts / 3;
     if (mapped)
-        op_set_logical(&q, some > moe.k ? some : moe.k);
+        plan_field_set(plan_field_named("logical"), &q, some > moe.k ? some : moe.k);
     q.tuning.slices = 1 + (uint32_t)(seed % 5);
     if (parts) {
         q.tuning.split.ctas[MK_INTRA_COMM] = parts;

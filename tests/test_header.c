@@ -534,7 +534,7 @@ CASE(options_say_the_limit_of_sms_and_the_engine)
         .op = MK_OP_AG_GEMM, .shape = {4096, 4096, 4096}, .options = "engine=mma sms=40"};
     struct mk_problem q;
     struct mk_plan p, again;
-    char error[512], options[128], cut[20];
+    char error[512], options[160], cut[20];
     for (int i = 0; i < 2; i++) {
         assert_int_equal(spec_to_problem(&q, &spec, error, sizeof error), 0);
         assert_int_equal(q.sms_most, 40);

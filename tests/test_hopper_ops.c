@@ -8,6 +8,7 @@
 #include "sim/emulated.h"
 #include "sim/hopper/hopper.h"
 #include "tests/helpers/hopper_ops.h"
+#include "core/plan/plan_fields.h"
 
 static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
 enum { FORMS = sizeof forms / sizeof *forms };
@@ -669,7 +670,8 @@ CASE(test_late_ranks_find_their_sms)
         c.problem.moe = (struct mk_moe){33, 72, 72, 4, 2};
         c.problem.attention = (struct mk_attention){1, 2 * 2 * 33, 2, 1, 64, 1, 0, 0};
         c.problem.sms = 16;
-        op_set_halves(&c.problem, op_has_halves(c.problem.op) && seed % 2);
+        plan_field_set(plan_field_named("launch"), &c.problem,
+                       op_has_halves(c.problem.op) && seed % 2);
         op_fit(&c.problem);
         c.seed = seed;
         sim_world_emulate(&c, 0);

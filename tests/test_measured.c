@@ -9,6 +9,7 @@
 #include "tests/helpers/folder.h"
 #include "tracer/part.h"
 #include "tracer/store.h"
+#include "core/plan/plan_fields.h"
 
 enum { SMS = 132 };
 
@@ -82,11 +83,11 @@ static struct mk_plan *made(size_t i)
     q.topo = (struct mk_topo){.nodes = 1, .gpus = 2};
     op_set_numbers(&q, cases[i].numbers);
     if (cases[i].capacity)
-        op_set_limit(&q, cases[i].capacity);
+        plan_field_set(plan_field_named("capacity"), &q, cases[i].capacity);
     if (cases[i].logical)
-        op_set_logical(&q, cases[i].logical);
-    op_set_drops(&q, cases[i].drops);
-    op_set_halves(&q, cases[i].halves);
+        plan_field_set(plan_field_named("logical"), &q, cases[i].logical);
+    plan_field_set(plan_field_named("overflow"), &q, cases[i].drops);
+    plan_field_set(plan_field_named("launch"), &q, cases[i].halves);
     if (plan_build(&plan, &q, 0, 0, error, sizeof error))
         fail_msg("case %zu: %s", i, error);
     plan.id = 1;

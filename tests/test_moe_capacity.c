@@ -11,6 +11,7 @@
 #include "sim/route.h"
 #include "tests/helpers/free_port.h"
 #include "tests/helpers/shell.h"
+#include "core/plan/plan_fields.h"
 
 static char error[512];
 
@@ -20,7 +21,7 @@ static const char *planned(struct mk_plan *p, enum mk_op op, enum mk_exec exec, 
 {
     struct mk_problem q = {.op = op, .exec = exec, .sms = 132, .topo = topo, .moe = moe};
     error[0] = '\0';
-    op_set_limit(&q, capacity);
+    plan_field_set(plan_field_named("capacity"), &q, capacity);
     int result = plan_build(p, &q, 0, 0, error, sizeof error);
     assert_true(!result || result == -EINVAL);
     return result ? error : "";
@@ -139,7 +140,7 @@ static int overflows(struct sim_world_config c, uint64_t capacity)
     struct sim_world_result result;
     const struct mk_failure *f = &result.failure;
     char text[300];
-    op_set_limit(&c.problem, capacity);
+    plan_field_set(plan_field_named("capacity"), &c.problem, capacity);
     int rc = sim_world_run(&c, &result);
     if (!rc)
         return 0;
@@ -205,7 +206,8 @@ CASE(test_lists)
             c.op = &op;
             c.seed = seed;
             c.problem.moe = (struct mk_moe){64, 64, 0, 4, 1};
-            op_set_limit(&c.problem, 64); /* a quarter, and six times its root: 40 */
+            plan_field_set(plan_field_named("capacity"), &c.problem,
+                           64); /* a quarter, and six times its root: 40 */
             assert_int_equal(sim_world_run(&c, &result), -EIO);
             assert_int_equal(result.failure.kind, MK_FAIL_OVERFLOW);
             assert_non_null(strstr(
@@ -213,7 +215,8 @@ CASE(test_lists)
                                               "node, and 64 came in epoch 1"
                                             : "rank 0 has room for 40 tokens from one rank of "
                                               "another node, and 64 came in epoch 1"));
-            op_set_limit(&c.problem, 224); /* 56 and 45: all of them */
+            plan_field_set(plan_field_named("capacity"), &c.problem,
+                           224); /* 56 and 45: all of them */
             world_right(&c);
         }
 }
@@ -249,14 +252,14 @@ CASE(test_drops)
                 struct sim_world_config c = ops_config(ops[i], forms[form], ops_shapes[1]);
                 uint32_t world = forms[form][0] * forms[form][1];
                 c.seed = seed;
-                op_set_limit(&c.problem, world * (1 + seed % 7));
-                op_set_drops(&c.problem, 1);
+                plan_field_set(plan_field_named("capacity"), &c.problem, world * (1 + seed % 7));
+                plan_field_set(plan_field_named("overflow"), &c.problem, 1);
                 world_right(&c);
             }
     struct mk_plan p;
     struct mk_problem q = {.op = MK_OP_MOE_FFN, .topo = {2, 2, 0}, .moe = {16, 64, 40, 8, 2}};
-    op_set_limit(&q, 3);
-    op_set_drops(&q, 1);
+    plan_field_set(plan_field_named("capacity"), &q, 3);
+    plan_field_set(plan_field_named("overflow"), &q, 1);
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(strstr(error, "each of 4 ranks has a share of it; the next that works is 4"));
 }

@@ -9,6 +9,7 @@
 #include "sim/ops/exact_moe.h"
 #include "tests/helpers/free_port.h"
 #include "tests/helpers/shell.h"
+#include "core/plan/plan_fields.h"
 
 static const uint32_t forms[][2] = {{1, 1}, {1, 3}, {2, 2}, {3, 1}};
 enum { FORMS = sizeof forms / sizeof *forms };
@@ -68,10 +69,11 @@ CASE(test_orders)
                 c.seed = seed;
                 c.launches = 6;
                 c.order = seed % 2 ? SIM_ORDER_SRD : SIM_ORDER_RC;
-                op_set_counted(&c.problem, 1);
+                plan_field_set(plan_field_named("tokens"), &c.problem, 1);
                 if (seed % 4 == 3) {
-                    op_set_limit(&c.problem, 8 * mk_world(&c.problem.topo));
-                    op_set_drops(&c.problem, 1);
+                    plan_field_set(plan_field_named("capacity"), &c.problem,
+                                   8 * mk_world(&c.problem.topo));
+                    plan_field_set(plan_field_named("overflow"), &c.problem, 1);
                 }
                 world_right(&c);
                 for (uint64_t launch = 1; launch <= c.launches; launch++)
@@ -88,7 +90,7 @@ CASE(test_many)
         struct sim_world_config c = ops_config(ops[i], forms[1], ops_shapes[3]);
         c.seed = 5 + i;
         c.launches = 200 / OPS_PART;
-        op_set_counted(&c.problem, 1);
+        plan_field_set(plan_field_named("tokens"), &c.problem, 1);
         world_right(&c);
     }
 }
@@ -111,7 +113,7 @@ CASE(test_kernels)
             c.problem.moe.tokens = 21;
             c.launches = 5;
             c.unwatched = 1;
-            op_set_counted(&c.problem, 1);
+            plan_field_set(plan_field_named("tokens"), &c.problem, 1);
             world_right(&c);
         }
 }
@@ -145,7 +147,7 @@ CASE(test_too_many)
                 c.op = &op;
                 c.launches = 4;
                 c.seed = 1 + i + form;
-                op_set_counted(&c.problem, 1);
+                plan_field_set(plan_field_named("tokens"), &c.problem, 1);
                 assert_int_equal(sim_world_run(&c, &result), -EIO);
                 assert_int_equal(result.failure.kind, MK_FAIL_OVERFLOW);
                 snprintf(text, sizeof text,

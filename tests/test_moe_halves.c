@@ -11,6 +11,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/job.h"
 #include "tests/helpers/shell.h"
+#include "core/plan/plan_fields.h"
 
 static const enum mk_op ops[] = {MK_OP_MOE_DISPATCH, MK_OP_MOE_COMBINE};
 enum { HALVED = sizeof ops / sizeof *ops };
@@ -98,7 +99,7 @@ static struct sim_world_config halved(enum mk_op op, const uint32_t form[2], uin
     c.seed = seed;
     sim_world_vary(&c);
     c.launches = 5;
-    op_set_halves(&c.problem, 1);
+    plan_field_set(plan_field_named("launch"), &c.problem, 1);
     return c;
 }
 
@@ -112,8 +113,9 @@ CASE(every_order_is_right)
             for (uint64_t seed = 1; seed <= 48 / OPS_PART + 1; seed++) {
                 struct sim_world_config c = halved(ops[i], forms[form], seed);
                 if (seed % 4 == 3) {
-                    op_set_limit(&c.problem, 8 * mk_world(&c.problem.topo));
-                    op_set_drops(&c.problem, 1);
+                    plan_field_set(plan_field_named("capacity"), &c.problem,
+                                   8 * mk_world(&c.problem.topo));
+                    plan_field_set(plan_field_named("overflow"), &c.problem, 1);
                 }
                 right(&c);
             }
@@ -136,8 +138,8 @@ CASE(kernels_are_right)
             c.problem.engine = seed % 4 == 3 ? MK_ENGINE_MMA : c.problem.engine;
             c.problem.moe.tokens = 21;
             c.launches = 4;
-            op_set_counted(&c.problem, seed >> 2 & 1);
-            op_set_halves(&c.problem, 1);
+            plan_field_set(plan_field_named("tokens"), &c.problem, seed >> 2 & 1);
+            plan_field_set(plan_field_named("launch"), &c.problem, 1);
             right(&c);
         }
 }

@@ -12,6 +12,7 @@
 #include "tests/helpers/hopper_moe.h"
 #include "tests/helpers/job.h"
 #include "tests/helpers/shell.h"
+#include "core/plan/plan_fields.h"
 
 static const enum mk_op ops[] = {MK_OP_MOE_DISPATCH, MK_OP_MOE_COMBINE, MK_OP_MOE_DISPATCH_GEMM,
                                  MK_OP_MOE_FFN};
@@ -74,11 +75,12 @@ CASE(test_orders)
                 c.problem.moe.k = 1 + seed % 2;
                 c.seed = seed;
                 c.launches = 4;
-                op_set_logical(&c.problem, c.problem.moe.experts - (world > 1 ? seed % world : 0));
-                op_set_counted(&c.problem, seed >> 1 & 1);
+                plan_field_set(plan_field_named("logical"), &c.problem,
+                               c.problem.moe.experts - (world > 1 ? seed % world : 0));
+                plan_field_set(plan_field_named("tokens"), &c.problem, seed >> 1 & 1);
                 if (seed % 4 == 3) {
-                    op_set_limit(&c.problem, 8 * world);
-                    op_set_drops(&c.problem, 1);
+                    plan_field_set(plan_field_named("capacity"), &c.problem, 8 * world);
+                    plan_field_set(plan_field_named("overflow"), &c.problem, 1);
                 }
                 world_right(&c);
             }
@@ -106,10 +108,11 @@ CASE(test_kernels)
             c.problem.moe.experts = 3 * nodes * gpus;
             c.problem.moe.k = 2;
             c.unwatched = 1;
-            op_set_logical(&c.problem, c.problem.moe.experts - seed % (nodes * gpus));
+            plan_field_set(plan_field_named("logical"), &c.problem,
+                           c.problem.moe.experts - seed % (nodes * gpus));
             if (seed % 4 == 2) {
-                op_set_limit(&c.problem, 8ull * nodes * gpus);
-                op_set_drops(&c.problem, 1);
+                plan_field_set(plan_field_named("capacity"), &c.problem, 8ull * nodes * gpus);
+                plan_field_set(plan_field_named("overflow"), &c.problem, 1);
             }
             world_right(&c);
         }

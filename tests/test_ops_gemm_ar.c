@@ -206,11 +206,11 @@ CASE(test_refusals)
         strstr(error, "at least 1 intra_comm, at least 1 inter_send and no inter_reduce"));
     q.tuning = (struct mk_tuning){.shots = 4};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "N is 40: in blocks of columns (shots is 4) it is a multiple of "
+    assert_non_null(strstr(error, "N is 40: with shots=column_blocks it is a multiple of "
                                   "32, 8 for each rank, or of a tile's columns, 64"));
     q.tuning.shots = 1;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "between nodes there are two for all tiles (shots is 2 or 4)"));
+    assert_non_null(strstr(error, "between nodes shots is two_shot or column_blocks"));
     q.tuning.shots = 0;
     q.topo = (struct mk_topo){.nodes = 1, .gpus = 1};
     q.tuning.split = (struct mk_role_split){.ctas = {2}};

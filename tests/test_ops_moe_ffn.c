@@ -10,6 +10,7 @@
 #include "sim/cta.h"
 #include "sim/ops/exact_moe.h"
 #include "sim/route.h"
+#include "core/plan/plan_fields.h"
 
 CASE(test_orders)
 {
@@ -67,7 +68,8 @@ CASE(test_fp8_extremes)
             struct sim_world_config c = fp8_config(form, seed);
             struct sim_op op;
             c.problem.moe.tokens = 9;
-            op_set_counted(&c.problem, 0); /* the first two are looked at */
+            plan_field_set(plan_field_named("tokens"), &c.problem,
+                           0); /* the first two are looked at */
             c.op = moe_fp8_op(&op, seed % 4 > 1);
             world_right(&c);
         }
@@ -220,7 +222,7 @@ CASE(test_bits)
             c.seed = seed * 97;
             sim_world_vary(&c);
             c.problem.deterministic = deterministic;
-            op_set_counted(&c.problem, 0);
+            plan_field_set(plan_field_named("tokens"), &c.problem, 0);
             c.problem.moe = (struct mk_moe){16, 64, 40, 12, 8};
             c.problem.tuning.tile_m = 16; /* what a tile's own sums depend on */
             run_real(&c);

@@ -27,7 +27,6 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_has_fp16 own_has_fp16
 #define op_counts own_counts
 #define op_counted own_counted
-#define op_set_counted own_set_counted
 #define op_has_back own_has_back
 #define op_has_b_columns own_has_b_columns
 #define op_has_bytes own_has_bytes
@@ -39,15 +38,11 @@ enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
 #define op_has_fp8_on_mma own_has_fp8_on_mma
 #define op_has_limit own_has_limit
 #define op_limit_of own_limit_of
-#define op_set_limit own_set_limit
 #define op_overflows own_overflows
 #define op_drops own_drops
-#define op_set_drops own_set_drops
 #define op_logical own_logical
-#define op_set_logical own_set_logical
 #define op_launches own_launches
 #define op_halves own_halves
-#define op_set_halves own_set_halves
 #define op_has_halves own_has_halves
 #define op_fit own_fit
 #define op_unit own_unit

@@ -103,11 +103,11 @@ CASE(test_old_lines)
 /* A knob's name is the option's, too; it is no part of one, and nothing longer. */
 CASE(test_names)
 {
-    assert_int_equal(tuning_knob_of("chunk-rows=512", 10), TUNING_CHUNK_ROWS);
-    assert_int_equal(tuning_knob_of("chunk_rows=512", 10), -1);
-    assert_int_equal(tuning_knob_of("chunk-row", 9), -1);
-    assert_int_equal(tuning_knob_of("chunk-rowsx", 11), -1);
-    assert_int_equal(tuning_knob_of("", 0), -1);
+    assert_ptr_equal(tuning_option("chunk-rows=512", 10), plan_field_named("chunk_rows"));
+    assert_null(tuning_option("chunk_rows=512", 10));
+    assert_null(tuning_option("chunk-row", 9));
+    assert_null(tuning_option("chunk-rowsx", 11));
+    assert_null(tuning_option("", 0));
 }
 
 CASE(test_bad_lines)

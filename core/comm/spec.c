@@ -104,7 +104,7 @@ static void spec_say_variant(struct spec_text *t, const struct op_descriptor *op
                              const struct spec_variant *v)
 {
     struct mk_problem q = {.op = number, .fp8 = v->fp8, .bytes = v->bytes, .epilogue = v->epilogue};
-    op_set_counted(&q, v->counted);
+    plan_field_set(plan_field_named("tokens"), &q, (uint64_t)v->counted);
     spec_say(t, ",\"%s\":[", v->name);
     if ((!v->fp8 || op->fp8) && (!v->bytes || op_has_bytes(number)) && (!v->counted || op->limit) &&
         !(v->epilogue & ~(uint32_t)op->epilogue))
@@ -130,12 +130,13 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
     for (uint32_t i = 0; i < sizeof spec_variants / sizeof *spec_variants; i++)
         spec_say_variant(&t, op, number, &spec_variants[i]);
     spec_say(&t, ",\"options\":[");
-    for (uint32_t i = 0, some = 0; i < TUNING_KNOBS; i++)
-        if (op->knobs >> i & 1)
-            spec_say(&t, "%s\"%s\"", some++ ? "," : "", tuning_knobs[i].name);
+    int some = 0;
+    for (const struct plan_field *f = NULL; (f = tuning_next(f));)
+        if (plan_field_of(f, (enum mk_op)number))
+            spec_say(&t, "%s\"%s\"", some++ ? "," : "", plan_field_option(f));
     for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_SPEC));)
         if (plan_field_of(f, (enum mk_op)number))
-            spec_say(&t, ",\"%s\"", f->name);
+            spec_say(&t, "%s\"%s\"", some++ ? "," : "", f->name);
     spec_say(&t, "],\"fp16\":%d,\"causal\":%d,\"deterministic\":%d,\"a_in_heap\":%d}", op->fp16,
              op->causal, op->sums, op->a_in_heap);
     return (int)t.length;
@@ -216,11 +217,11 @@ static int spec_read_field(const char *word, struct mk_problem *q, char *error, 
                                                    [PLAN_WORD] = spec_read_choice,
                                                    [PLAN_EPILOGUE] = spec_read_epilogue,
                                                    [PLAN_REAL] = spec_read_real};
-    const struct plan_field *f = plan_fields, *end = f + PLAN_FIELDS;
+    const struct plan_field *f = NULL;
     char list[OP_LIST_TEXT];
-    while (f < end && !(f->in & PLAN_IN_SPEC && setting_value(word, f->name)))
-        f++;
-    if (f == end)
+    while ((f = plan_field_next(f, PLAN_IN_SPEC)) && !setting_value(word, f->name))
+        ;
+    if (!f)
         return 0;
     if (f->lacks && !f->has((enum mk_op)q->op))
         return plan_refuse(error, size, "'%s': %s %s; it is of %s", word, plan_op_name(q->op),
@@ -232,8 +233,8 @@ static int spec_read_field(const char *word, struct mk_problem *q, char *error, 
 static void spec_name_others(const struct mk_problem *q, char *error, size_t size)
 {
     const char *between = "; besides them ";
-    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++)
-        if (f->in & PLAN_IN_SPEC && plan_field_of(f, (enum mk_op)q->op)) {
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_SPEC));)
+        if (plan_field_of(f, (enum mk_op)q->op)) {
             mk_append(error, size, "%s%s", between, f->name);
             between = ", ";
         }
@@ -249,7 +250,7 @@ static int spec_read_options(struct mk_problem *q, const char *options, char *er
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
         int result = spec_read_field(word, q, error, size);
         if (!result && (result = tuning_read_word(word, q->op, &q->tuning, error, size)) &&
-            tuning_knob_of(word, strcspn(word, "=")) < 0)
+            !tuning_option(word, strcspn(word, "=")))
             spec_name_others(q, error, size);
         if (result < 0)
             return result;
@@ -297,9 +298,9 @@ int spec_options(const struct mk_plan *p, char *text, size_t size)
     char words[SPEC_OPTIONS], error[256], *save;
     struct mk_tuning none;
     *text = '\0';
-    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++) {
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_SPEC));) {
         const uint64_t value = plan_field_get(f, q);
-        if (f->in & PLAN_IN_SPEC && value > f->first)
+        if (value > f->first)
             mk_append(text, size, "%s%s=%s", *text ? " " : "", f->name,
                       plan_field_text(f, value, words));
     }

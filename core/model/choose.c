@@ -241,7 +241,7 @@ uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem 
         return 0;
     choose_in_shots(machine, problem, 0, &best, &plain);
     const struct search formula = best;
-    for (uint32_t shots = 1;
+    for (uint32_t shots = MK_ONE_SHOT;
          formula.ns > 0 && choose_has_forms(problem) && shots <= op_of(problem->op)->most_shots;
          shots++) {
         struct search other;

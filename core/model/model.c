@@ -13,9 +13,9 @@ int model_knows(enum mk_op op)
 /* Peers that push to one GPU at once: those of a fan-out, else all of its node. */
 static uint32_t model_peers(const struct mk_problem *q)
 {
-    return op_of(q->op)->knobs & OP_FANOUT && q->tuning.shots == 2 ? q->tuning.fanout
-           : q->topo.gpus > 1                                      ? q->topo.gpus - 1
-                                                                   : 1;
+    return op_of(q->op)->knobs & OP_FANOUT && q->tuning.shots == MK_TWO_SHOT ? q->tuning.fanout
+           : q->topo.gpus > 1                                                ? q->topo.gpus - 1
+                                                                             : 1;
 }
 
 /* First at full clock, which says what the launch draws and how long the warps beside the engine

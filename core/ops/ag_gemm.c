@@ -76,7 +76,7 @@ static void ag_gemm_choose(struct mk_problem *q)
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo), row_bytes = q->k * op_factor_bytes(q);
-    int joint = t->shots == 1;
+    int joint = t->shots == MK_ONE_SHOT;
     plan_choose_gemm_tile(q, plan_gemm_tile, shard_rows > 128 && !ag_gemm_network_bound(q),
                           ag_gemm_communication_bound(q) || shard_rows <= 512);
     if (!t->chunk_rows)
@@ -141,7 +141,7 @@ static void ag_gemm_choose(struct mk_problem *q)
 static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
-    if (t->shots == 1 && t->chunk_rows < q->m / mk_world(&q->topo))
+    if (t->shots == MK_ONE_SHOT && t->chunk_rows < q->m / mk_world(&q->topo))
         return plan_refuse(error, size,
                            "one shot in chunks of %u rows: the %lu rows of a rank are one chunk",
                            t->chunk_rows, q->m / mk_world(&q->topo));
@@ -344,7 +344,7 @@ const struct op_descriptor op_ag_gemm = {
     .well_known = 1,
     .shots_measured = 1 << 2,
     .fp8_plans_measured = 1 << 2,
-    .most_shots = 2,
+    .most_shots = MK_TWO_SHOT,
     .a_in_heap = 1,
     .b_layout = 1,
     .fp16 = 1,

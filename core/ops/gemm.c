@@ -1,5 +1,6 @@
 /* What all GEMM operators share: their problem, its defaults and its checks. */
 #include "core/ops/gemm.h"
+#include "core/plan/plan_fields.h"
 #include "core/plan/epilogue.h"
 #include "core/plan/gemm_tiles_fp16.h"
 #include "core/plan/gemm_tiles_fp8.h"
@@ -154,7 +155,7 @@ static int plan_few_rows(const struct mk_problem *q)
  * without parts of three bytes. */
 static int plan_middle(const struct mk_problem *q, struct mk_gemm_tile *out)
 {
-    return q->tuning.shots == 1 && q->engine != MK_ENGINE_MMA && !q->fp16 && !q->fp8 &&
+    return q->tuning.shots == MK_ONE_SHOT && q->engine != MK_ENGINE_MMA && !q->fp16 && !q->fp8 &&
            !q->deterministic && !(q->epilogue & MK_EPILOGUE_GATED) && mk_middle_tile(0, out);
 }
 
@@ -189,8 +190,8 @@ static struct mk_gemm_tile plan_choose_joint_tile(const struct mk_problem *q, pl
     mk_few_rows_tile(0, &tile);
     if (plan_few_rows(q) && (q->m <= tile.tile_m || (!q->fp8 && small <= q->sms)))
         return tile;
-    if (q->tuning.shots == 1 && q->tuning.split_k != 1 && q->k >= SPLIT_K && !plan_no_split_k(q) &&
-        mk_split_tile(0, &tile) &&
+    if (q->tuning.shots == MK_ONE_SHOT && q->tuning.split_k != 1 && q->k >= SPLIT_K &&
+        !plan_no_split_k(q) && mk_split_tile(0, &tile) &&
         mk_ceil_div(q->m, tile.tile_m) * mk_ceil_div(q->n, tile.tile_n) <= q->sms / tile.cluster)
         return tile;
     if (narrow <= q->sms || !wide)
@@ -207,22 +208,22 @@ int plan_choose_shots(struct mk_problem *q, plan_tiles *tiles, uint32_t most, ui
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     struct mk_gemm_tile tile;
+    char said[PLAN_FIELD_TEXT];
     if (!t->shots)
-        t->shots = cuda && q->topo.nodes == 1 && q->m <= most_rows ? 1 : 2;
+        t->shots = cuda && q->topo.nodes == 1 && q->m <= most_rows ? MK_ONE_SHOT : MK_TWO_SHOT;
     if (!plan_two_shots(t) && q->topo.nodes > 1)
-        return plan_refuse(
-            error, size,
-            "%s over %u nodes: between nodes there are two for all tiles (shots is 2%s)",
-            t->shots == 1 ? "one shot" : "two shots a tile (shots is 3)", q->topo.nodes,
-            most > 3 ? " or 4" : "");
-    if (t->shots == 1 && plan_ragged_scales(q))
+        return plan_refuse(error, size, "shots=%s over %u nodes: between nodes shots is two_shot%s",
+                           plan_field_text(plan_field_named("shots"), t->shots, said),
+                           q->topo.nodes, most >= MK_COLUMN_BLOCKS ? " or column_blocks" : "");
+    if (t->shots == MK_ONE_SHOT && plan_ragged_scales(q))
         return plan_refuse(error, size,
                            "one shot of FP8 with M = %lu: its ranks' rows of scales follow each "
                            "other in whole 16 bytes, 4 rows of each of %u ranks; two shots take it",
                            q->m, mk_world(&q->topo));
     if (t->shots > most)
-        return plan_refuse(error, size, "%s has one shot or two: shots is 1 or 2, not %u",
-                           plan_op_name(q->op), t->shots);
+        return plan_refuse(error, size, "%s: shots is one_shot or two_shot, not %s",
+                           plan_op_name(q->op),
+                           plan_field_text(plan_field_named("shots"), t->shots, said));
     if (t->split_k == 2 && !plan_no_split_k(q) && mk_split_tile(0, &tile)) {
         t->tile_m = t->tile_m ? t->tile_m : tile.tile_m;
         t->tile_n = t->tile_n ? t->tile_n : tile.tile_n;

@@ -132,7 +132,7 @@ const struct op_descriptor op_gemm_ar = {
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_RANKS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SHOTS | OP_SPLIT_K,
     .shots_measured = 1 << 2 | 1 << 4,
-    .most_shots = 4,
+    .most_shots = MK_COLUMN_BLOCKS,
     .c_in_heap = 1,
     GEMM_SUM_HAS,
     .build = gemm_ar_build,

@@ -179,22 +179,23 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     if (!result && !plan_two_shots(&q->tuning) && q->tuning.tile_n > PLAN_MOST_JOINT_COLUMNS)
         result = plan_refuse(error, size, "tiles of %u columns in one shot: at most %u",
                              q->tuning.tile_n, PLAN_MOST_JOINT_COLUMNS);
-    if (!result && q->tuning.shots == 3 && (mma || q->fp8 || q->deterministic == MK_EVERYWHERE))
-        result =
-            plan_refuse(error, size, "tiles that ranks share (shots is 3) %s: shots is 1, 2 or 4",
-                        mma      ? "on engine mma"
-                        : q->fp8 ? "of FP8"
-                                 : "with the same bits everywhere");
-    const uint32_t columns =
-        q->tuning.shots == 4 && world > 1 ? plan_gemm_rs_columns(q, q->tuning.tile_n) : 0;
-    if (!result && q->tuning.shots == 4 && world > 1 && !columns)
-        result =
-            plan_refuse(error, size,
-                        "N is %llu: in blocks of columns (shots is 4) it is a multiple of %u, %u "
-                        "for each rank, or of a tile's columns, %u%s",
-                        (unsigned long long)q->n, plan_gemm_rs_columns_unit(q) * world,
-                        plan_gemm_rs_columns_unit(q), q->tuning.tile_n,
-                        q->fp8 ? ", of which a rank has a multiple of 128" : "");
+    if (!result && q->tuning.shots == MK_SHARED_COLUMNS &&
+        (mma || q->fp8 || q->deterministic == MK_EVERYWHERE))
+        result = plan_refuse(
+            error, size, "shots=shared_columns %s: shots is one_shot, two_shot or column_blocks",
+            mma      ? "on engine mma"
+            : q->fp8 ? "of FP8"
+                     : "with the same bits everywhere");
+    const uint32_t columns = q->tuning.shots == MK_COLUMN_BLOCKS && world > 1
+                                 ? plan_gemm_rs_columns(q, q->tuning.tile_n)
+                                 : 0;
+    if (!result && q->tuning.shots == MK_COLUMN_BLOCKS && world > 1 && !columns)
+        result = plan_refuse(error, size,
+                             "N is %llu: with shots=column_blocks it is a multiple of %u, %u "
+                             "for each rank, or of a tile's columns, %u%s",
+                             (unsigned long long)q->n, plan_gemm_rs_columns_unit(q) * world,
+                             plan_gemm_rs_columns_unit(q), q->tuning.tile_n,
+                             q->fp8 ? ", of which a rank has a multiple of 128" : "");
     if (!result && q->tuning.slices > 1 && gemm_rs_whole(q))
         result = plan_refuse(error, size, "%u slices of K %s: slices is 1", q->tuning.slices,
                              gemm_rs_whole(q));
@@ -208,7 +209,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->n = (uint32_t)q->n;
     r->k = (uint32_t)q->k;
     r->shots = plan_two_shots(&q->tuning) ? 2 : 1;
-    r->shared = q->tuning.shots == 3 && world > 1;
+    r->shared = q->tuning.shots == MK_SHARED_COLUMNS && world > 1;
     r->share_cols = cuda ? SHARE_COLUMNS : 8;
     r->gathers = gathers && world > 1;
     r->tile_m = q->tuning.tile_m;
@@ -419,7 +420,7 @@ const struct op_descriptor op_gemm_rs = {
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_SHOTS | OP_SPLIT_K,
     .pieces_are_put = 1,
     .shots_measured = 1 << 2,
-    .most_shots = 2,
+    .most_shots = MK_TWO_SHOT,
     GEMM_SUM_HAS,
     .build = gemm_rs_build,
     .tables = gemm_rs_tables,

@@ -55,8 +55,8 @@ static int gemm_rs_shares_tiles(const struct mk_problem *q, int gathers)
 
 static int gemm_rs_in_pairs(const struct mk_problem *q, int gathers)
 {
-    return gathers && (q->topo.gpus == 2 || q->tuning.shots == 3) && q->m >= GEMM_AR_ROWS_OF_PAIR &&
-           2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
+    return gathers && (q->topo.gpus == 2 || q->tuning.shots == MK_SHARED_COLUMNS) &&
+           q->m >= GEMM_AR_ROWS_OF_PAIR && 2 * mk_ceil_div(q->m, 256) == mk_ceil_div(q->m, 128);
 }
 
 /* Rows of a block whose tiles a GPU computes column by column: a wave of tiles is then about as
@@ -76,7 +76,7 @@ uint32_t plan_gemm_rs_element_bytes(const struct mk_problem *q)
  * too; in one shot each part goes to all of them, which is as much on two GPUs. */
 static double gemm_rs_pushed_bytes(const struct mk_problem *q, int gathers)
 {
-    if (gathers && q->tuning.shots == 1 && q->topo.gpus > 2)
+    if (gathers && q->tuning.shots == MK_ONE_SHOT && q->topo.gpus > 2)
         return (double)q->m * (double)q->n * plan_gemm_rs_element_bytes(q) * (q->topo.gpus - 1.0);
     return (double)q->m * (double)q->n * (plan_gemm_rs_element_bytes(q) + (gathers ? 2 : 0)) *
            (q->topo.gpus - 1.0) / q->topo.gpus;
@@ -145,7 +145,7 @@ static int gemm_rs_middle(const struct mk_problem *q, int gathers)
 {
     struct mk_problem joint = *q;
     struct mk_gemm_tile tile;
-    joint.tuning.shots = 1;
+    joint.tuning.shots = MK_ONE_SHOT;
     return !gathers && q->exec == MK_EXEC_CUDA && q->topo.nodes == 1 && q->topo.gpus == 2 &&
            !q->tuning.tile_m && !q->tuning.tile_n && !q->tuning.cluster &&
            plan_in_the_middle(&joint, &tile);
@@ -155,11 +155,11 @@ int plan_choose_gemm_rs_shots(struct mk_problem *q, uint32_t most, int gathers, 
                               size_t size)
 {
     if (!q->tuning.shots && gemm_rs_middle(q, gathers))
-        q->tuning.shots = 1;
+        q->tuning.shots = MK_ONE_SHOT;
     if (!q->tuning.shots && gemm_rs_shares_tiles(q, gathers))
-        q->tuning.shots = 3;
+        q->tuning.shots = MK_SHARED_COLUMNS;
     if (!q->tuning.shots && gathers && gemm_rs_in_columns(q))
-        q->tuning.shots = 4;
+        q->tuning.shots = MK_COLUMN_BLOCKS;
     return plan_choose_shots(q, plan_gemm_sum_tile, most, gemm_rs_few_rows(q, gathers),
                              gemm_rs_in_pairs(q, gathers), error, size);
 }
@@ -170,8 +170,8 @@ void plan_choose_gemm_rs(struct mk_problem *q, int gathers)
     struct mk_tuning *t = &q->tuning;
     struct mk_gemm_tile tile;
     int cuda = q->exec == MK_EXEC_CUDA;
-    uint64_t shard_rows = mk_ceil_div(q->m, t->shots == 2 ? mk_world(&q->topo) : 1);
-    if (cuda && t->shots == 4 && gemm_rs_least_work(q, 1, &tile) < UINT64_MAX) {
+    uint64_t shard_rows = mk_ceil_div(q->m, t->shots == MK_TWO_SHOT ? mk_world(&q->topo) : 1);
+    if (cuda && t->shots == MK_COLUMN_BLOCKS && gemm_rs_least_work(q, 1, &tile) < UINT64_MAX) {
         t->tile_m = tile.tile_m;
         t->tile_n = tile.tile_n;
         t->cluster = tile.cluster;
@@ -211,7 +211,7 @@ uint32_t plan_choose_gemm_rs_pace(const struct mk_problem *q, int gathers)
            tiles = (double)mk_ceil_div(q->m, t->tile_m) * (double)mk_ceil_div(q->n, t->tile_n),
            tile_bytes = (double)t->tile_m / t->cluster * t->tile_n * plan_gemm_rs_element_bytes(q),
            tile_ns = multiply * ctas / t->cluster / tiles;
-    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || t->shots == 4 ||
+    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || t->shots == MK_COLUMN_BLOCKS ||
         (gathers && rate > PLAN_SUMS_RATE))
         return MK_PACE_NONE;
     if (rate < ctas * tile_bytes / (0.5 * tile_ns))

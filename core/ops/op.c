@@ -145,12 +145,6 @@ uint64_t op_limit_of(const struct mk_problem *q)
     return op_has_limit(q->op) ? q->own[MOE_CAPACITY] : 0;
 }
 
-void op_set_limit(struct mk_problem *q, uint64_t limit)
-{
-    if (op_has_limit(q->op))
-        q->own[MOE_CAPACITY] = limit;
-}
-
 const char *const op_overflows[2] = {"end", "drop"};
 
 const char *const op_counts[2] = {"plan", "launch"};
@@ -162,21 +156,9 @@ int op_drops(const struct mk_problem *q)
     return op_has_limit(q->op) && q->own[MOE_DROPS] != 0;
 }
 
-void op_set_drops(struct mk_problem *q, int drops)
-{
-    if (op_has_limit(q->op))
-        q->own[MOE_DROPS] = drops != 0;
-}
-
 int op_counted(const struct mk_problem *q)
 {
     return op_of(q->op) && op_counted_of(op_of(q->op), q);
-}
-
-void op_set_counted(struct mk_problem *q, int counted)
-{
-    if (op_has_limit(q->op))
-        q->own[MOE_COUNTED] = counted != 0;
 }
 
 uint64_t op_logical(const struct mk_problem *q)
@@ -184,21 +166,9 @@ uint64_t op_logical(const struct mk_problem *q)
     return op_has_limit(q->op) ? q->own[MOE_LOGICAL] : 0;
 }
 
-void op_set_logical(struct mk_problem *q, uint64_t logical)
-{
-    if (op_has_limit(q->op))
-        q->own[MOE_LOGICAL] = logical;
-}
-
 int op_halves(const struct mk_problem *q)
 {
     return op_has_halves(q->op) && q->own[MOE_HALVES] != 0;
-}
-
-void op_set_halves(struct mk_problem *q, int halves)
-{
-    if (op_has_halves(q->op))
-        q->own[MOE_HALVES] = halves != 0;
 }
 
 int op_has_halves(enum mk_op op)

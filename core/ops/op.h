@@ -109,8 +109,8 @@ enum op_need {
     OP_IF_RANKS  /* where there are several ranks */
 };
 
-/* What of struct mk_tuning an operator's plan looks at: bits, in the order of tuning_knobs
- * (core/plan/tuning.h). */
+/* What of struct mk_tuning an operator's plan looks at: bits; each option has one in
+ * core/plan/plan_fields.c. */
 enum op_knob {
     OP_TILE = 1,
     OP_ROLES = 2,
@@ -327,15 +327,10 @@ const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEX
 int op_read_problem(struct mk_problem *problem, const char *text);
 /* Its limit (MOE_CAPACITY); 0 of an operator without one. */
 uint64_t op_limit_of(const struct mk_problem *problem);
-void op_set_limit(struct mk_problem *problem, uint64_t limit);
 int op_drops(const struct mk_problem *problem);
-void op_set_drops(struct mk_problem *problem, int drops);
 int op_counted(const struct mk_problem *problem);
-void op_set_counted(struct mk_problem *problem, int counted);
 uint64_t op_logical(const struct mk_problem *problem);
-void op_set_logical(struct mk_problem *problem, uint64_t logical);
 int op_halves(const struct mk_problem *problem); /* of operators that have none: 0 */
-void op_set_halves(struct mk_problem *problem, int halves);
 
 extern const char *const op_overflows[2]; /* by op_drops: "end", "drop" */
 extern const char *const op_counts[2];    /* by op_counted: "plan", "launch" */

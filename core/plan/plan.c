@@ -58,6 +58,8 @@ const char *const plan_execs[MK_EXECS] = {"host", "cuda", "emulated"};
 const char *const plan_dtypes[MK_PLAN_DTYPES] = {"bf16", "fp16", "fp8", "bytes"};
 const char *const plan_splits[2] = {"zigzag", "contiguous"};
 const char *const plan_engines[MK_ENGINES] = {"device", "wgmma", "mma"};
+const char *const plan_shots[MK_SHOTS] = {"one_shot", "two_shot", "shared_columns",
+                                          "column_blocks"};
 const char *const plan_backs[2] = {"bf16", "fp8"};
 const char *const plan_b_scales[2] = {"blocks", "columns"};
 const char *const plan_sums[MK_PLAN_SUMS] = {"fast", "deterministic", "everywhere"};

@@ -19,15 +19,21 @@ struct mk_tuning {
     uint32_t slices;
     /* 1 .. 64 parts of a chunk or slice pushed over NVLink by different CTAs */
     uint32_t pieces;
-    uint32_t pace; /* of an auxiliary warp that pushes: ns for 512 bytes, or MK_PACE_NONE */
-    /* gemm_*: 1, tiles have rows of all ranks, who exchange all that there is of them at once, for
-     * few rows; 2, tiles are of one rank's rows; 3 (gemm_ar), tiles have rows of all ranks, each of
-     * whom adds some of a tile's columns and sends their sums to all; 4 (gemm_ar), as 2, but of one
-     * rank's columns */
-    uint32_t shots;
+    uint32_t pace;  /* of an auxiliary warp that pushes: ns for 512 bytes, or MK_PACE_NONE */
+    uint32_t shots; /* gemm_*: of enum mk_shots */
     /* gemm_rs and gemm_ar in one shot: CTAs of a GPU that multiply a tile of 128 x 128 by half of K
      * each (cluster is 2 then); 1: whole products */
     uint32_t split_k;
+};
+
+/* What a tile is of, and how ranks exchange it. */
+enum mk_shots {
+    MK_ONE_SHOT = 1,   /* rows of all ranks, who exchange them at once: for few rows */
+    MK_TWO_SHOT,       /* one rank's rows */
+    MK_SHARED_COLUMNS, /* gemm_ar: rows of all ranks; each adds some of a tile's columns, and sends
+                          their sums to all */
+    MK_COLUMN_BLOCKS,  /* gemm_ar: as MK_TWO_SHOT, but one rank's columns */
+    MK_SHOTS = MK_COLUMN_BLOCKS
 };
 
 /* Parts of a tile's K, each of which a CTA multiplies; and CTAs that have rows of their own. */
@@ -44,7 +50,7 @@ static inline uint32_t plan_row_ctas(const struct mk_tuning *t)
 /* Whether a tile is one rank's: it is summed there, and then goes to others. */
 static inline int plan_two_shots(const struct mk_tuning *t)
 {
-    return t->shots == 2 || t->shots == 4;
+    return t->shots == MK_TWO_SHOT || t->shots == MK_COLUMN_BLOCKS;
 }
 
 /* Of ring_attention: the global problem. */
@@ -131,6 +137,7 @@ extern const char *const plan_execs[MK_EXECS];
 extern const char *const plan_dtypes[MK_PLAN_DTYPES]; /* "bf16", "fp16", "fp8", "bytes" */
 extern const char *const plan_splits[2]; /* by mk_attention.contiguous: "zigzag", "contiguous" */
 extern const char *const plan_engines[MK_ENGINES]; /* "mma" */
+extern const char *const plan_shots[MK_SHOTS];     /* from MK_ONE_SHOT on: "one_shot", .. */
 extern const char *const plan_backs[2];            /* by mk_problem.back_fp8: "bf16", "fp8" */
 extern const char *const plan_b_scales[2]; /* by mk_problem.b_columns: "blocks", "columns" */
 enum { MK_PLAN_SUMS = MK_EVERYWHERE + 1 };

@@ -339,7 +339,7 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(
             error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
             t->cluster);
-    if (t->split_k > 1 && plan_no_split_k(q))
+    if (plan_parts_of_k(t) > 1 && plan_no_split_k(q))
         return plan_refuse(error, size, "two CTAs that split K (split-k) %s: split-k is 1",
                            plan_no_split_k(q));
     if (t->pieces > PLAN_MOST_PIECES)

@@ -17,43 +17,34 @@
 
 const char *const tuning_masks[TUNING_MASKS] = {"full", "causal", "causal-contiguous"};
 
-#define AT(field) offsetof(struct mk_tuning, field)
-#define ROLE_PARTS (sizeof(struct mk_role_split) / sizeof(uint32_t))
-
-const struct tuning_knob tuning_knobs[TUNING_KNOBS] = {
-    {"tile", "256,128", 2, 8, PLAN_MOST_TILE, AT(tile_m), NULL},
-    {"roles", "compute=116,intra_comm=16", ROLE_PARTS, 0, PLAN_MOST_CTAS, AT(split), NULL},
-    {"chunk-rows", "256", 1, 8, 1 << 24, AT(chunk_rows), NULL},
-    {"slices", "4", 1, 1, PLAN_MOST_SLICES, AT(slices), NULL},
-    {"pieces", "8", 1, 1, PLAN_MOST_PIECES, AT(pieces), NULL},
-    {"pace", "300", 1, MK_PACE_NONE, PLAN_MOST_PACE, AT(pace), "none"},
-    {"fanout", "3", 1, 1, MK_MAX_LOCAL, AT(fanout), NULL},
-    {"shots", "1", 1, 1, 4, AT(shots), NULL},
-    {"split-k", "2", 1, 1, 2, AT(split_k), NULL},
-};
-_Static_assert(AT(tile_n) == AT(tile_m) + sizeof(uint32_t), "a tile is two numbers");
-
-uint32_t *tuning_value(struct mk_tuning *t, uint32_t knob)
+uint32_t *tuning_value(struct mk_tuning *t, const struct plan_field *option)
 {
-    return (uint32_t *)(void *)((char *)t + tuning_knobs[knob].offset);
+    return (uint32_t *)(void *)((char *)t + option->offset - offsetof(struct mk_problem, tuning));
+}
+
+const struct plan_field *tuning_next(const struct plan_field *f)
+{
+    const uint32_t knob = f ? f->knob << 1 : OP_TILE;
+    for (f = NULL; (f = plan_field_next(f, PLAN_IN_WORDS)) && f->knob != knob;)
+        ;
+    return f;
 }
 
 char *tuning_names(char text[TUNING_NAMES_TEXT])
 {
     text[0] = '\0';
-    for (uint32_t i = 0; i < TUNING_KNOBS; i++)
-        mk_append(text, TUNING_NAMES_TEXT, "%s%s", i ? ", " : "", tuning_knobs[i].name);
+    for (const struct plan_field *f = NULL; (f = tuning_next(f));)
+        mk_append(text, TUNING_NAMES_TEXT, "%s%s", *text ? ", " : "", plan_field_option(f));
     return text;
 }
 
-int tuning_knob_of(const char *word, size_t length)
+const struct plan_field *tuning_option(const char *word, size_t length)
 {
-    for (int i = 0; i < TUNING_KNOBS; i++) {
-        const char *name = tuning_knobs[i].name;
-        if (strlen(name) == length && !memcmp(word, name, length))
-            return i;
-    }
-    return -1;
+    const struct plan_field *f = NULL;
+    while ((f = tuning_next(f)))
+        if (strlen(plan_field_option(f)) == length && !memcmp(word, plan_field_option(f), length))
+            break;
+    return f;
 }
 
 int tuning_read_roles(const char *text, struct mk_role_split *out, char *error, size_t size)
@@ -168,62 +159,80 @@ static int tuning_read_numbers(const char *text, char between, uint32_t count, u
     return result;
 }
 
+/* The value of an option that is not roles. 0, or -EINVAL with a sentence. */
+static int tuning_read_value(const struct plan_field *f, const char *word, struct mk_tuning *t,
+                             char *error, size_t size)
+{
+    const char *text = word + strlen(plan_field_option(f)) + 1;
+    const uint32_t least = f->least ? f->least : 1, parts = f->parts ? f->parts : 1;
+    uint64_t numbers[2] = {least};
+    char words[PLAN_FIELD_WORDS];
+    if (f->words) {
+        const int said = plan_field_word(f, text);
+        if (said < (int)least)
+            return plan_refuse(error, size, "'%s' is not valid; it should be %s=%s", word,
+                               plan_field_option(f), plan_field_words(f, words));
+        *tuning_value(t, f) = (uint32_t)said;
+        return 0;
+    }
+    if ((!f->none || strcmp(text, f->none) != 0) &&
+        tuning_read_numbers(text, ',', parts, UINT32_MAX, numbers))
+        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s", word,
+                           plan_field_option(f), f->form);
+    for (uint32_t i = 0; i < parts; i++)
+        if (numbers[i] < least || numbers[i] > f->count)
+            return plan_refuse(error, size, "'%s' is not valid: %lu is not from %u to %u", word,
+                               numbers[i], least, f->count);
+    for (uint32_t i = 0; i < parts; i++)
+        tuning_value(t, f)[i] = (uint32_t)numbers[i];
+    return 0;
+}
+
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char *error, size_t size)
 {
     char names[TUNING_NAMES_TEXT], now[TUNING_WORD_TEXT], why[160] = "";
-    size_t length = strcspn(word, "=");
-    int option = tuning_knob_of(word, length);
+    const size_t length = strcspn(word, "=");
+    const struct plan_field *f = tuning_option(word, length);
     if (tuning_word_now(word, now) != word)
         return plan_refuse(error, size, "'%s' is written %s", word, now);
-    if (option < 0 || !word[length])
+    if (!f || !word[length])
         return plan_refuse(error, size, "'%s' is no option of a plan; they are %s", word,
                            tuning_names(names));
-    const struct tuning_knob *k = &tuning_knobs[option];
-    if (!(op_of(op)->knobs >> option & 1))
-        return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), k->name);
-    if (option == TUNING_ROLES) {
-        struct mk_role_split split = {.ctas = {0}};
-        if (tuning_read_roles(word + length + 1, &split, why, sizeof why))
-            return plan_refuse(error, size, "'%s': %s", word, why);
-        if (!split.ctas[MK_COMPUTE] && op_of(op)->needs[MK_COMPUTE] != OP_NEVER)
-            return plan_refuse(error, size, "'%s': %s needs compute CTAs", word, plan_op_name(op));
-        t->split = split;
-        return 0;
-    }
-    uint64_t numbers[2] = {k->min};
-    if ((!k->word || strcmp(word + length + 1, k->word) != 0) &&
-        tuning_read_numbers(word + length + 1, ',', k->parts, UINT32_MAX, numbers))
-        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s", word,
-                           k->name, k->form);
-    for (uint32_t i = 0; i < k->parts; i++)
-        if (numbers[i] < k->min || numbers[i] > k->max)
-            return plan_refuse(error, size, "'%s' is not valid: %lu is not from %u to %u", word,
-                               numbers[i], k->min, k->max);
-    for (uint32_t i = 0; i < k->parts; i++)
-        tuning_value(t, (uint32_t)option)[i] = (uint32_t)numbers[i];
+    if (!plan_field_of(f, op))
+        return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op),
+                           plan_field_option(f));
+    if (f->knob != OP_ROLES)
+        return tuning_read_value(f, word, t, error, size);
+    struct mk_role_split split = {.ctas = {0}};
+    if (tuning_read_roles(word + length + 1, &split, why, sizeof why))
+        return plan_refuse(error, size, "'%s': %s", word, why);
+    if (!split.ctas[MK_COMPUTE] && op_of(op)->needs[MK_COMPUTE] != OP_NEVER)
+        return plan_refuse(error, size, "'%s': %s needs compute CTAs", word, plan_op_name(op));
+    t->split = split;
     return 0;
 }
 
 char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
 {
     struct mk_tuning t = *tuning;
+    char word[PLAN_FIELD_TEXT];
     *text = '\0';
-    for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
-        const struct tuning_knob *k = &tuning_knobs[i];
-        const uint32_t *v = tuning_value(&t, i);
-        uint32_t given = 0;
-        for (uint32_t part = 0; part < k->parts; part++)
-            given |= i == TUNING_TILE && part ? 0 : v[part];
+    for (const struct plan_field *f = NULL; (f = tuning_next(f));) {
+        const uint32_t *v = tuning_value(&t, f), parts = f->parts ? f->parts : 1;
+        uint32_t given = v[0];
+        for (uint32_t part = 1; part < parts && f->knob == OP_ROLES; part++)
+            given |= v[part];
         if (!given)
             continue;
-        mk_append(text, size, "%s%s=", *text ? " " : "", k->name);
-        if (i == TUNING_ROLES)
+        mk_append(text, size, "%s%s=", *text ? " " : "", plan_field_option(f));
+        if (f->knob == OP_ROLES)
             tuning_say_roles(&t.split, text, size);
-        else if (k->word && *v == k->min)
-            mk_append(text, size, "%s", k->word);
+        else if (f->none && *v == f->least)
+            mk_append(text, size, "%s", f->none);
         else
-            for (uint32_t part = 0; part < k->parts; part++)
-                mk_append(text, size, "%s%u", part ? "," : "", v[part]);
+            for (uint32_t part = 0; part < parts; part++)
+                mk_append(text, size, "%s%s", part ? "," : "",
+                          plan_field_text(f + part, v[part], word));
     }
     return *text ? text : mk_append(text, size, "formula");
 }

@@ -20,6 +20,7 @@
 
 #include "core/ops/registry.h"
 #include "core/plan/plan.h"
+#include "core/plan/plan_fields.h"
 
 #define TUNING_NEAR 0.5
 
@@ -81,40 +82,18 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size);
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *tuning, char *error,
                      size_t size);
 
-/* The options of a plan, in the order of the bits of enum op_knob. */
-enum {
-    TUNING_TILE,
-    TUNING_ROLES,
-    TUNING_CHUNK_ROWS,
-    TUNING_SLICES,
-    TUNING_PIECES,
-    TUNING_PACE,
-    TUNING_FANOUT,
-    TUNING_SHOTS,
-    TUNING_SPLIT_K,
-    TUNING_KNOBS
-};
+/* Where a plan has the numbers of an option, one of PLAN_IN_WORDS (core/plan/plan_fields.h). */
+uint32_t *tuning_value(struct mk_tuning *tuning, const struct plan_field *option);
 
-/* What an option is called, what it may be, and where it stands: the command line, files of tuned
- * plans and `mkernel tune` all read it here. */
-struct tuning_knob {
-    const char *name;  /* as in a line, and as an option of the command line */
-    const char *form;  /* what a value looks like */
-    uint32_t parts;    /* numbers of a value, with commas between them; of roles: named */
-    uint32_t min, max; /* of each number */
-    size_t offset;     /* of uint32_t[parts] in struct mk_tuning */
-    const char *word;  /* stands for `min`, which is not written as a number; NULL: none does */
-};
-extern const struct tuning_knob tuning_knobs[TUNING_KNOBS];
+/* The option behind `f` in the order of words, NULL: the first of a plan; NULL: none is. */
+const struct plan_field *tuning_next(const struct plan_field *f);
 
-uint32_t *tuning_value(struct mk_tuning *tuning, uint32_t knob);
-
-/* Their names, "tile, roles, chunk-rows". Returns text. */
+/* The options' names, "tile, roles, chunk-rows". Returns text. */
 #define TUNING_NAMES_TEXT 128
 char *tuning_names(char text[TUNING_NAMES_TEXT]);
 
-/* The knob whose name is the first `length` characters of `word`; -1: there is none. */
-int tuning_knob_of(const char *word, size_t length);
+/* The option whose name is the first `length` characters of `word`; NULL: there is none. */
+const struct plan_field *tuning_option(const char *word, size_t length);
 
 /* "compute=116,intra_comm=16": a role's CTAs, each a thread block on a GPU;
  * "compute=132,intra_comm=2w": two warps of each compute block are CTAs of intra_comm (on the host

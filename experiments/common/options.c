@@ -157,6 +157,7 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
 {
     void *out = base + s->offset;
     char range[64], near[NEAREST_TEXT];
+    uint64_t number;
     int result = 0;
     switch (s->type) {
     case OPTION_FLAG:
@@ -173,8 +174,10 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
         return 0;
     case OPTION_WORD:
         result = mk_word(text, s->words, s->word_count);
+        if (result < 0 && s->max && !options_whole(text, s->min, s->max, &number))
+            result = (int)(number - s->min);
         if (result >= 0) {
-            *(int *)out = result;
+            *(int *)out = result + (int)s->min;
             return 0;
         }
         return mk_fail(-EINVAL, error, size, "--%s %s: there is no such value%s (it takes %s)",

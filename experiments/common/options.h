@@ -18,8 +18,8 @@ enum option_type {
     OPTION_SECONDS, /* uint64_t, ns, min .. max */
     OPTION_BYTES,   /* uint64_t, min .. max */
     OPTION_TEXT,    /* const char *, into argv; at most max characters (0: no limit), not empty */
-    OPTION_WORD,    /* int: index in `words` */
-    OPTION_ROLES,   /* struct mk_role_split; roles that are not named get 0 CTAs */
+    OPTION_WORD,  /* int: index in `words`, plus min; up to max (0: none) a number stands for it */
+    OPTION_ROLES, /* struct mk_role_split; roles that are not named get 0 CTAs */
 };
 
 struct option_spec {

@@ -1,5 +1,4 @@
 #include "experiments/common/plan_row.h"
-#include "core/base/words.h"
 #include "core/ops/op.h"
 #include "core/plan/epilogue.h"
 #include "core/plan/plan_fields.h"
@@ -19,9 +18,10 @@ void plan_row_problem(struct csv_table *r, const struct mk_problem *q)
 
 void plan_row_options(struct csv_table *r, const struct mk_problem *q)
 {
+    char text[PLAN_FIELD_TEXT];
     for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_PLAN));) {
         const uint64_t value = plan_field_get(f, q);
-        csv_whole(r, f->name, value < f->first ? f->first : value);
+        csv_text(r, f->name, plan_field_text(f, value < f->first ? f->first : value, text));
     }
 }
 
@@ -39,12 +39,14 @@ static int plan_row_read_field(const struct plan_field *f, struct mk_problem *q,
 {
     char why[256];
     uint32_t value = 0;
-    const int word = f->words ? mk_word(cell, f->words, f->count) : 0;
+    const int word = f->words ? plan_field_word(f, cell) : 0;
     if (word < 0 ||
         (f->kind == PLAN_EPILOGUE && epilogue_read("", cell, &value, why, sizeof why)) ||
         (f->kind == PLAN_NUMBER && plan_row_whole(cell, &value)))
         return -EINVAL;
-    plan_field_set(f, q, f->words ? (uint32_t)word : value);
+    value = f->words ? (uint32_t)word : value;
+    if (value > f->first || plan_field_of(f, (enum mk_op)q->op)) /* else all rows say the first */
+        plan_field_set(f, q, value);
     return 0;
 }
 
@@ -59,9 +61,7 @@ const char *plan_row_read(struct mk_problem *q,
     if (*(text = cell(row, "replicas"))) {
         if (plan_row_whole(text, &copies) || copies > q->moe.experts)
             return "replicas";
-        op_set_logical(q, copies ? q->moe.experts - copies : 0);
+        plan_field_set(plan_field_named("logical"), q, copies ? q->moe.experts - copies : 0);
     }
-    if (!(op_of(q->op)->knobs & OP_SPLIT_K)) /* which all rows say */
-        q->tuning.split_k = 0;
     return NULL;
 }

@@ -8,7 +8,7 @@
 /* The problem's columns, b_layout to launch. */
 void plan_row_problem(struct csv_table *r, const struct mk_problem *q);
 
-/* The columns of the plan, compute to split_k. `q` as a plan was made for it. */
+/* The columns of the plan, compute to the last. `q` as a plan was made for it. */
 void plan_row_options(struct csv_table *r, const struct mk_problem *q);
 
 /* The inverse of both; of a column that a table lacks,

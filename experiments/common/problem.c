@@ -2,6 +2,7 @@
 #include "experiments/common/nearest.h"
 #include "core/plan/epilogue.h"
 #include "core/base/sentence.h"
+#include "core/plan/plan_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,13 +30,16 @@ static uint32_t problem_ops_of_shape(enum problem_command command, const char *o
     return bits;
 }
 
-static uint32_t problem_ops_of_knob(enum problem_command command, uint32_t knob)
+/* Those that have the field; 0: all operators. */
+static uint32_t problem_ops_of_field(enum problem_command command, const struct plan_field *f)
 {
-    uint32_t bits = problem_ops_where(command, NULL);
+    uint32_t bits = problem_ops_where(command, NULL), all = 1;
     for (int op = 0; op < MK_OPS; op++)
-        if (!(op_of(op)->knobs >> knob & 1))
+        if (!plan_field_of(f, op)) {
             bits &= ~(1u << op);
-    return bits;
+            all = 0;
+        }
+    return all ? 0 : bits;
 }
 
 /* ---- the table ---- */
@@ -119,163 +123,93 @@ static const struct option_spec problem_same_bits = {
         "128s; on 1, 2, 4 or 8 ranks moe_ffn and, with a K of 64s, gemm_rs and gemm_ar",
     .max = MK_EVERYWHERE};
 
-char *problem_field_option(const struct plan_field *f, char text[PROBLEM_KNOB_TEXT])
+char *problem_field_option(const struct plan_field *f, uint32_t part, char text[PROBLEM_FIELD_TEXT])
 {
-    snprintf(text, PROBLEM_KNOB_TEXT, "--%s", f->name);
+    snprintf(text, PROBLEM_FIELD_TEXT, "--%s", plan_field_option(f));
     for (char *c = text; *c; c++)
         *c = *c == '_' ? '-' : *c;
+    if (f->parts > 1)
+        mk_append(text, PROBLEM_FIELD_TEXT, " %s", f[part].name);
     return text;
 }
 
-/* Adds `s`, of operators that `wanted` is true of. */
-static void problem_add_of(struct problem_table *t, enum problem_command command, size_t at,
-                           const struct option_spec *s, int (*wanted)(enum mk_op))
+/* What a command adds to a field's help. */
+static const char *problem_field_note(enum problem_command command, const struct plan_field *f)
 {
-    uint32_t contexts = problem_ops_where(command, wanted);
-    if (!contexts)
-        return;
-    struct option_spec *own = problem_add(t);
-    *own = *s;
-    own->offset += at;
-    own->contexts = wanted ? contexts : 0;
-    own->group = PROBLEM_GROUP;
+    if (f->knob == OP_TILE && command == PROBLEM_SIM)
+        return ". Default: the plan's; with --explore 16,64";
+    return f->knob == OP_PACE && command != PROBLEM_SIM ? " (cuda)" : "";
 }
 
+/* The option of a field, of operators that have it. */
 static void problem_add_field(struct problem_table *t, enum problem_command command, size_t at,
-                              const struct plan_field *f)
+                              const struct plan_field *f, const char *group)
 {
-    static char names[PLAN_FIELDS][PROBLEM_KNOB_TEXT], values[PLAN_FIELDS][48];
+    static char names[PLAN_FIELDS][PROBLEM_FIELD_TEXT], values[PLAN_FIELDS][PLAN_FIELD_WORDS],
+        help[PLAN_FIELDS][1000];
     static const enum option_type types[] = {
         [PLAN_NUMBER] = OPTION_NUMBERS, [PLAN_FLAG] = OPTION_FLAG,     [PLAN_WORD] = OPTION_WORD,
         [PLAN_SUMS] = OPTION_FLAG,      [PLAN_EPILOGUE] = OPTION_TEXT,
     };
     const size_t i = (size_t)(f - plan_fields);
+    const uint32_t ops = problem_ops_of_field(command, f);
     const int number = f->kind == PLAN_NUMBER;
-    struct option_spec s = {.name = problem_field_option(f, names[i]) + 2,
-                            .type = types[f->kind],
-                            AT(fields) + i * sizeof(union problem_value),
-                            .help = f->help,
-                            .value = number ? "N" : f->form,
-                            .min = (uint64_t)number,
-                            .max = number ? UINT32_MAX : 0};
-    if (f->kind == PLAN_WORD) {
-        s.words = f->words;
-        s.word_count = f->count;
-        s.value = values[i];
-        values[i][0] = '\0';
-        for (uint32_t word = 0; word < f->count; word++)
-            mk_append(values[i], sizeof values[0], "%s%s", word ? "|" : "",
-                      f->words[(word + f->first) % f->count]);
-    }
-    problem_add_of(t, command, at, &s, f->has);
-    if (f->kind == PLAN_SUMS) {
-        struct option_spec more = problem_same_bits;
-        more.offset = s.offset;
-        problem_add_of(t, command, at, &more, f->has);
-    }
-}
-
-static void problem_add_problem(struct problem_table *t, enum problem_command command, size_t at)
-{
-    problem_add_shapes(t, command, at);
-    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++)
-        if (f->help)
-            problem_add_field(t, command, at, f);
-    if (command != PROBLEM_TUNE) /* which has no tokens to choose experts */
-        problem_add_of(t, command, at, &problem_copies, op_has_limit);
-}
-
-/* What the help says of an option of the plan, whose name and range are core's (core/plan/tuning.h). */
-static const struct {
-    const char *value, *help;
-} problem_knobs[TUNING_KNOBS] = {
-    [TUNING_TILE] = {"M,N", "rows and columns of a tile"},
-    [TUNING_ROLES] = {"compute=..,...",
-                      "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},
-    [TUNING_CHUNK_ROWS] = {"ROWS", "rows of a chunk: a multiple of the tile's rows"},
-    [TUNING_SLICES] =
-        {"N", "ag_gemm: column ranges of a chunk, which arrive one after the other (one "
-              "node); moe_ffn: cuts of what a rank computes last, between which sums of "
-              "what is through are made; gemm_rs: parts that K of the last wave's tiles is "
-              "cut in, at most (one node)"},
-    [TUNING_PIECES] = {"N", "parts of a chunk or slice that different CTAs push over NVLink"},
-    [TUNING_PACE] =
-        {"NS|none",
-         "an auxiliary warp pushes 512 bytes in this time at the fastest; none: no limit"},
-    [TUNING_FANOUT] = {"N", "how many peers of its node a rank pushes to at once"},
-    [TUNING_SHOTS] =
-        {"1|2|3|4", "1: tiles have rows of all ranks, who exchange them at once, for few rows; 2: "
-                    "tiles are of one rank's rows; 3 (gemm_ar): of all ranks, each of whom adds "
-                    "some of a tile's columns for all; 4 (gemm_ar): of one rank's columns"},
-    [TUNING_SPLIT_K] = {"1|2", "2: two CTAs share a tile of 128x128, each multiplies by half of K "
-                               "(few rows in one shot, engine wgmma)"},
-};
-
-/* What a command adds to that. */
-static const char *problem_knob_note(enum problem_command command, uint32_t knob)
-{
-    if (knob == TUNING_TILE && command == PROBLEM_SIM)
-        return ". Default: the plan's; with --explore 16,64";
-    if (knob == TUNING_PACE)
-        return command == PROBLEM_SIM ? "" : " (cuda)";
-    return "";
-}
-
-char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT])
-{
-    snprintf(text, PROBLEM_KNOB_TEXT, "--%s", tuning_knobs[knob].name);
-    if (tuning_knobs[knob].parts == 2) /* "M,N" */
-        mk_append(text, PROBLEM_KNOB_TEXT, " %c", problem_knobs[knob].value[2 * part]);
-    return text;
-}
-
-static void problem_add_plan(struct problem_table *t, enum problem_command command, size_t at,
-                             const char *group)
-{
-    static char names[TUNING_KNOBS][PROBLEM_KNOB_TEXT], help[TUNING_KNOBS][400];
-    uint32_t all = problem_ops_of_knob(command, TUNING_ROLES);
-    for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
-        const struct tuning_knob *k = &tuning_knobs[i];
-        struct option_spec *s = problem_add(t);
-        problem_knob_option(i, 0, names[i])[2 + strlen(k->name)] = '\0'; /* without " M" */
-        *s = (struct option_spec){.name = names[i] + 2,
-                                  .type = OPTION_NUMBERS,
-                                  AT(knobs) + at +
-                                      i * sizeof(((struct problem_options *)0)->knobs[0]),
-                                  .value = problem_knobs[i].value,
-                                  .help = help[i],
-                                  .min = k->min,
-                                  .max = k->max,
-                                  .parts = k->parts,
-                                  .words = k->word ? &k->word : NULL,
-                                  .contexts = problem_ops_of_knob(command, i),
-                                  .group = group};
-        if (i == TUNING_ROLES) {
-            s->type = OPTION_ROLES;
-            s->offset = at + offsetof(struct problem_options, roles);
+    if (f->has && !ops)
+        return;
+    problem_field_option(f, 0, names[i])[2 + strlen(plan_field_option(f))] = '\0'; /* one part */
+    snprintf(help[i], sizeof help[0], "%s%s", f->help, problem_field_note(command, f));
+    for (int op = 0, first = 1; f->knob && op < MK_OPS; op++)
+        if (ops >> op & 1) {
+            mk_append(help[i], sizeof help[0], "%s%s", first ? ". For " : ", ", plan_op_name(op));
+            first = 0;
         }
-        snprintf(help[i], sizeof help[0], "%s%s", problem_knobs[i].help,
-                 problem_knob_note(command, i));
-        for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
-            if (s->contexts >> op & 1) {
-                mk_append(help[i], sizeof help[0], "%s%s", first ? ". For " : ", ",
-                          plan_op_name(op));
-                first = 0;
-            }
+    struct option_spec *s = problem_add(t);
+    *s = (struct option_spec){.name = names[i] + 2,
+                              .type = f->knob == OP_ROLES ? OPTION_ROLES : types[f->kind],
+                              .offset = at + (f->knob == OP_ROLES
+                                                  ? offsetof(struct problem_options, roles)
+                                                  : offsetof(struct problem_options, fields[i])),
+                              .value = f->value ? f->value
+                                       : number ? "N"
+                                                : f->form,
+                              .help = help[i],
+                              .min = number && !f->least ? 1 : f->least,
+                              .max = number && f->count ? f->count
+                                     : number           ? UINT32_MAX
+                                                        : 0,
+                              .parts = f->parts,
+                              .words = f->none ? &f->none : NULL,
+                              .contexts = ops,
+                              .group = group};
+    if (f->kind == PLAN_WORD) {
+        s->words = f->words;
+        s->word_count = f->count;
+        s->value = plan_field_words(f, values[i]);
+        s->max = f->least ? f->least + f->count - 1 : 0;
     }
-    *problem_add(t) = (struct option_spec){
-        .name = "sms",
-        .type = OPTION_NUMBERS,
-        AT(sms) + at,
-        .value = "N",
-        .help = "SMs of a GPU that the plan may have, so that other kernels have the others. "
-                "Default: all",
-        .min = 1,
-        .max = PLAN_MOST_CTAS,
-        .parts = 1,
-        .contexts = all,
-        .group = group};
-#undef AT
+    if (f->kind == PLAN_SUMS) {
+        struct option_spec *more = problem_add(t);
+        *more = problem_same_bits;
+        more->offset = s->offset;
+        more->contexts = ops;
+        more->group = group;
+    }
+}
+
+static void problem_add_fields(struct problem_table *t, enum problem_command command, size_t at,
+                               uint32_t in, const char *group)
+{
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, in));)
+        problem_add_field(t, command, at, f, group);
+}
+
+static void problem_add_copies(struct problem_table *t, enum problem_command command, size_t at)
+{
+    struct option_spec *s = problem_add(t);
+    *s = problem_copies;
+    s->offset += at;
+    s->contexts = problem_ops_where(command, op_has_limit);
+    s->group = PROBLEM_GROUP;
 }
 
 void problem_table(struct problem_table *t, const struct option_table *own,
@@ -289,9 +223,12 @@ void problem_table(struct problem_table *t, const struct option_table *own,
     snprintf(t->about, sizeof t->about, "%s%sOP: %s", own->about,
              own->about[strlen(own->about) - 1] == '\n' ? "" : " ",
              op_list(ops, sizeof ops, command == PROBLEM_TUNE ? op_is_tuned : NULL, " ", " "));
-    problem_add_problem(t, command, at);
-    if (command != PROBLEM_TUNE)
-        problem_add_plan(t, command, at, plan);
+    problem_add_shapes(t, command, at);
+    problem_add_fields(t, command, at, PLAN_IN_COMMAND, PROBLEM_GROUP);
+    if (command != PROBLEM_TUNE) { /* which has no tokens to choose experts */
+        problem_add_copies(t, command, at);
+        problem_add_fields(t, command, at, PLAN_IN_COMMAND_PLAN, plan);
+    }
     for (size_t i = 0; i < own->count; i++)
         *problem_add(t) = own->specs[i];
 }
@@ -348,27 +285,31 @@ static int problem_find_op(const struct options_found *found, enum mk_op *op, ch
     return 0;
 }
 
-static const char *problem_epilogue(const struct problem_options *o, const struct plan_field *f)
-{
-    const char *text = f->kind == PLAN_EPILOGUE ? o->fields[f - plan_fields].text : NULL;
-    return text && strcmp(text, "none") != 0 ? text : NULL;
-}
-
 static uint64_t problem_value_of(const struct problem_options *o, const struct plan_field *f)
 {
     const union problem_value *v = &o->fields[f - plan_fields];
-    uint32_t bits = 0;
-    if (f->kind == PLAN_EPILOGUE && problem_epilogue(o, f))
-        epilogue_read("", v->text, &bits, NULL, 0);
-    return f->kind == PLAN_NUMBER ? v->number : f->kind == PLAN_EPILOGUE ? bits : (uint64_t)v->word;
+    return f->kind == PLAN_NUMBER || f->kind == PLAN_EPILOGUE ? v->number : (uint64_t)v->word;
 }
 
 uint64_t problem_asked(const struct problem_options *o, const char *field)
 {
-    const struct plan_field *f = plan_fields;
-    while (strcmp(f->name, field) != 0)
-        f++;
-    return problem_value_of(o, f);
+    return problem_value_of(o, plan_field_named(field));
+}
+
+union problem_value *problem_field(struct problem_options *o, const char *field)
+{
+    return &o->fields[plan_field_named(field) - plan_fields];
+}
+
+/* The bits of an epilogue in place of its words. */
+static int problem_read_epilogue(union problem_value *v, char *error, size_t size)
+{
+    const char *words = v->text;
+    uint32_t bits = 0;
+    const int some = words && strcmp(words, "none") != 0;
+    const int result = some ? epilogue_read("--epilogue ", words, &bits, error, size) : 0;
+    v->number = bits;
+    return result;
 }
 
 /* Whether the operator takes what was given; else who does. */
@@ -386,15 +327,14 @@ static int problem_check_op(const struct problem_table *t, const struct options_
 }
 
 int problem_check(const struct problem_table *t, const struct options_found *found,
-                  const struct problem_options *o, enum mk_op *op, char *error, size_t size)
+                  struct problem_options *o, enum mk_op *op, char *error, size_t size)
 {
     int result = problem_find_op(found, op, error, size);
     if (!result)
         result = problem_check_op(t, found, *op, error, size);
-    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS && !result; f++)
-        if (problem_epilogue(o, f))
-            result =
-                epilogue_read("--epilogue ", problem_epilogue(o, f), &(uint32_t){0}, error, size);
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, PLAN_IN_COMMAND)) && !result;)
+        if (f->kind == PLAN_EPILOGUE)
+            result = problem_read_epilogue(&o->fields[f - plan_fields], error, size);
     if (result)
         return result;
     const struct op_shape *shape = op_of(*op)->shape;
@@ -414,9 +354,12 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
 
 void problem_fill(struct problem_options *o, enum op_size size, struct mk_problem *q)
 {
-    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++)
-        if (f->help)
-            plan_field_set(f, q, problem_value_of(o, f));
+    const uint32_t asked = PLAN_IN_COMMAND | PLAN_IN_COMMAND_PLAN;
+    q->tuning = (struct mk_tuning){.chunk_rows = 0};
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, asked));)
+        for (uint32_t part = 0; part < f->parts || !part; part++)
+            plan_field_set(f + part, q, problem_value_of(o, f + part));
+    q->tuning.split = o->roles;
     if (!o->numbers[0]) {
         op_of(q->op)->choose_shape(size, mk_world(&q->topo), o->numbers);
         op_set_numbers(q, o->numbers);
@@ -426,12 +369,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     }
     op_set_numbers(q, o->numbers);
     if (o->replicas && o->replicas < q->moe.experts)
-        op_set_logical(q, q->moe.experts - o->replicas);
-    q->sms_most = (uint32_t)o->sms;
-    q->tuning = (struct mk_tuning){.split = o->roles};
-    for (uint32_t i = 0; i < TUNING_KNOBS; i++)
-        for (uint32_t part = 0; i != TUNING_ROLES && part < tuning_knobs[i].parts; part++)
-            tuning_value(&q->tuning, i)[part] = (uint32_t)o->knobs[i][part];
+        plan_field_set(plan_field_named("logical"), q, q->moe.experts - o->replicas);
 }
 
 int problem_check_replicas(const struct problem_options *o, const struct mk_problem *q, char *error,

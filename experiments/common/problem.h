@@ -12,12 +12,10 @@ struct problem_options {
     union problem_value {
         int word; /* or flag */
         uint64_t number;
-        const char *text;  /* an epilogue's words; NULL or "none": none */
-    } fields[PLAN_FIELDS]; /* of fields with an option */
+        const char *text;  /* until problem_check: an epilogue's words; NULL or "none": none */
+    } fields[PLAN_FIELDS]; /* of fields with an option, but roles; 0: choose */
     struct mk_role_split roles;
-    uint64_t knobs[TUNING_KNOBS][2]; /* all but the roles; 0: choose */
-    uint64_t sms;                    /* that the plan may have; 0: all */
-    uint64_t replicas;               /* of a MoE's experts, that are copies of others */
+    uint64_t replicas; /* of a MoE's experts, that are copies of others */
 };
 
 /* Which of these options a command has. TUNE: the problem alone, of operators with tuned plans;
@@ -25,7 +23,7 @@ struct problem_options {
 enum problem_command { PROBLEM_RUN, PROBLEM_TUNE, PROBLEM_SIM };
 
 #define PROBLEM_GROUP "the problem"
-#define PROBLEM_KNOB_TEXT 32
+#define PROBLEM_FIELD_TEXT 48
 
 /* A table of options: those of the problem and the plan, then the command's own. */
 struct problem_table {
@@ -46,21 +44,21 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
 /* Prints the help; if an operator was named, its own help and the options that it takes. */
 void problem_help(const struct problem_table *t, const struct options_found *found, FILE *out);
 
-/* What was asked for a field, "dtype": its word's number, its number, or of an epilogue whether there
- * is one. */
+/* What was asked for a field, "dtype": its word's number, its number, or an epilogue's bits. */
 uint64_t problem_asked(const struct problem_options *o, const char *field);
 
-/* The option for a field, "--b-layout". Returns `text`. */
-char *problem_field_option(const struct plan_field *field, char text[PROBLEM_KNOB_TEXT]);
+/* Where that is; of an option with several parts theirs follow. */
+union problem_value *problem_field(struct problem_options *o, const char *field);
+
+/* The option for a field, "--b-layout"; of one with several parts one of them, "--tile tile_n".
+ * Returns `text`. */
+char *problem_field_option(const struct plan_field *field, uint32_t part,
+                           char text[PROBLEM_FIELD_TEXT]);
 
 /* Finds the operator that was named, and checks that it takes all options that were given, and as
  * many numbers. 0, or -EINVAL with a sentence. */
 int problem_check(const struct problem_table *t, const struct options_found *found,
-                  const struct problem_options *o, enum mk_op *op, char *error, size_t size);
-
-/* A knob on the command line, "--chunk-rows"; of one with several numbers a part, "--tile N".
- * Returns `text`. */
-char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT]);
+                  struct problem_options *o, enum mk_op *op, char *error, size_t size);
 
 /* The problem's numbers, flags and tuning, of q->op on q->topo: what was given, else the operator's
  * default of this size; o->numbers too. */

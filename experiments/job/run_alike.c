@@ -13,8 +13,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
 {
     const struct run_options *o = &job->options;
     const struct op_shape *shape = op_of(o->op)->shape;
-    /* "--dtype", "--shape M", "--tile N" */
-    char names[PLAN_FIELDS + OP_DIMENSIONS + 2 * TUNING_KNOBS][PROBLEM_KNOB_TEXT];
+    char names[PLAN_FIELDS + OP_DIMENSIONS][PROBLEM_FIELD_TEXT]; /* "--dtype", "--shape M" */
     uint32_t count = 0;
     struct agree_field fields[COMM_FIELDS] = {
         {"command (run, bench, tune)", o->mode, AGREE_OPAQUE},
@@ -29,12 +28,6 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--routing", (uint64_t)o->routing, AGREE_OPAQUE},
         {"--skew", agree_hash(o->skew ? o->skew : ""), AGREE_OPAQUE},
         {"--same-bits", job->problem.deterministic == MK_EVERYWHERE, AGREE_GIVEN},
-        {"--roles compute", o->ask.roles.ctas[MK_COMPUTE], AGREE_NUMBER},
-        {"--roles intra_comm", o->ask.roles.ctas[MK_INTRA_COMM], AGREE_NUMBER},
-        {"--roles intra_comm (warps of a compute block)", o->ask.roles.intra_comm_warps,
-         AGREE_NUMBER},
-        {"--roles inter_send", o->ask.roles.ctas[MK_INTER_SEND], AGREE_NUMBER},
-        {"--roles inter_reduce", o->ask.roles.ctas[MK_INTER_REDUCE], AGREE_NUMBER},
         {"--iters", o->iters, AGREE_NUMBER},
         {"--warmup", o->warmup, AGREE_NUMBER},
         {"--burst", job->burst, AGREE_NUMBER},
@@ -48,36 +41,27 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--vs", (uint64_t)o->vs, AGREE_OPAQUE},
         {"--space", agree_hash(o->space ? o->space : ""), AGREE_OPAQUE},
         {"--rounds", o->rounds, AGREE_NUMBER},
-        {"--sms", o->ask.sms, AGREE_NUMBER},
         {"--verify", o->verify != 0, AGREE_GIVEN},
     };
     while (fields[count].name)
         count++;
     uint32_t first = count;
-    for (const struct plan_field *f = plan_fields; f < plan_fields + PLAN_FIELDS; f++) {
-        const uint64_t value = plan_field_get(f, &job->problem);
-        const int flag = f->kind == PLAN_FLAG || f->kind == PLAN_SUMS;
-        if (!f->help)
-            continue;
-        problem_field_option(f, names[count - first]);
-        fields[count] = (struct agree_field){names[count - first], flag ? value == 1 : value,
-                                             flag                     ? AGREE_GIVEN
-                                             : f->kind == PLAN_NUMBER ? AGREE_NUMBER
-                                                                      : AGREE_OPAQUE};
-        count++;
-    }
+    const uint32_t asked = PLAN_IN_COMMAND | PLAN_IN_COMMAND_PLAN;
+    for (const struct plan_field *f = NULL; (f = plan_field_next(f, asked));)
+        for (uint32_t part = 0; part < f->parts || !part; part++) {
+            const uint64_t value = plan_field_get(f + part, &job->problem);
+            const int flag = f->kind == PLAN_FLAG || f->kind == PLAN_SUMS;
+            problem_field_option(f, part, names[count - first]);
+            fields[count] = (struct agree_field){names[count - first], flag ? value == 1 : value,
+                                                 flag                     ? AGREE_GIVEN
+                                                 : f->kind == PLAN_NUMBER ? AGREE_NUMBER
+                                                                          : AGREE_OPAQUE};
+            count++;
+        }
     for (uint32_t i = 0; i < OP_DIMENSIONS; i++) { /* those behind its last are 0 */
         snprintf(names[count - first], sizeof names[0], "--%s %s", shape->option,
                  shape->dimensions[i].name ? shape->dimensions[i].name : "");
         fields[count] = (struct agree_field){names[count - first], o->ask.numbers[i], AGREE_NUMBER};
-        count++;
-    }
-    for (uint32_t i = 0; i < 2 * TUNING_KNOBS; i++) {
-        if (i / 2 == TUNING_ROLES || i % 2 >= tuning_knobs[i / 2].parts)
-            continue;
-        problem_knob_option(i / 2, i % 2, names[count - first]);
-        fields[count] =
-            (struct agree_field){names[count - first], o->ask.knobs[i / 2][i % 2], AGREE_NUMBER};
         count++;
     }
     int result = comm_open_alike(out, config, fields, count);

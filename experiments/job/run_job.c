@@ -15,6 +15,7 @@
 #include "backends/verbs/verbs_options.h"
 #ifdef MK_HAVE_EFA
 #include "backends/efa/efa_options.h"
+#include "core/plan/plan_fields.h"
 #endif
 
 #include <errno.h>
@@ -72,7 +73,7 @@ static int run_job_read_tokens(struct run_job *job, char *error, size_t size)
     const uint64_t most = job->problem.moe.tokens;
     if (!text)
         return 0;
-    op_set_counted(&job->problem, 1);
+    plan_field_set(plan_field_named("tokens"), &job->problem, 1);
     if (!strcmp(text, "random"))
         return 0;
     while (*p >= '0' && *p <= '9' && job->tokens_now_count < RUN_TOKENS) {
@@ -114,13 +115,13 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
     const uint64_t dtype = problem_asked(&o->ask, "dtype");
     int torch = o->vs == RUN_VS_TORCH, cuda = o->exec != MK_EXEC_HOST;
     if (!cuda) /* the emulated GPU takes what the GPU takes */
-        only = o->shapes && o->mode != RUN_TUNE   ? "--shapes"
-               : o->traced                        ? "--traced"
-               : o->ask.knobs[TUNING_PACE][0]     ? "--pace"
-               : o->ask.sms                       ? "--sms"
-               : problem_asked(&o->ask, "engine") ? "--engine"
-               : torch                            ? "--vs torch"
-                                                  : NULL;
+        only = o->shapes && o->mode != RUN_TUNE    ? "--shapes"
+               : o->traced                         ? "--traced"
+               : problem_asked(&o->ask, "pace_ns") ? "--pace"
+               : problem_asked(&o->ask, "sms")     ? "--sms"
+               : problem_asked(&o->ask, "engine")  ? "--engine"
+               : torch                             ? "--vs torch"
+                                                   : NULL;
     else if (o->vs == RUN_VS_BLAS)
         only = "--vs blas";
     if (cuda && dtype && torch &&
@@ -288,8 +289,9 @@ static void run_job_share_gpus(struct run_job *job, const struct gpu_list *gpus)
         return;
     job->sharing = (uint32_t)mk_ceil_div(here, gpus->count);
     job->share = gpus_share(g->sms, gpus_whole(g->sms), job->sharing, g->mps);
-    if (job->share && (!job->options.ask.sms || job->share < job->options.ask.sms))
-        job->options.ask.sms = job->share;
+    uint64_t *sms = &problem_field(&job->options.ask, "sms")->number;
+    if (job->share && (!*sms || job->share < *sms))
+        *sms = job->share;
 }
 
 /* A fabric or NIC that is not there is told before anything starts: on one node, too, which uses

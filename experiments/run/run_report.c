@@ -117,7 +117,7 @@ int run_print(const struct run_summary *s)
     fprintf(out, "plan      roles %s", tuning_say_roles(&q->tuning.split, roles, sizeof roles));
     if (q->tuning.tile_m)
         fprintf(out, "; tiles %u x %u", q->tuning.tile_m, q->tuning.tile_n);
-    if (q->tuning.split_k > 1)
+    if (plan_parts_of_k(&q->tuning) > 1)
         fprintf(out, " of two CTAs with half of K each");
     fprintf(out, "; chunks of %u rows, ", q->tuning.chunk_rows);
     if (q->tuning.slices > 1)

@@ -129,7 +129,7 @@ static int measured_words(const char *made, enum mk_op op, struct mk_tuning *tun
 void measured_old(struct mk_problem *q)
 {
     if (!q->tuning.shots && op_of(q->op)->knobs & OP_SHOTS)
-        q->tuning.shots = 2;
+        q->tuning.shots = MK_TWO_SHOT;
 }
 
 struct row {

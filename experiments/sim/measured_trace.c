@@ -62,7 +62,7 @@ static int trace_read_options(sqlite3 *db, const struct measured_trace_plan *p,
         const char *name = plan_field_told(f);
         long long value = trace_option(db, p->id, name);
         value = value < 0 ? trace_option_typed(p->command, name) : value;
-        if (value > (f->words ? f->count - 1 : UINT32_MAX))
+        if (value > (f->words ? f->count - 1 + f->least : UINT32_MAX))
             return mk_fail(-EINVAL, error, size, "its plan %lld has %s %lld", p->id, name, value);
         if (value >= 0)
             plan_field_set(f, q, (uint64_t)value);

@@ -258,8 +258,8 @@ int sim_options(int argc, char **argv, struct sim_arguments *a, enum mk_op *op, 
         return -1;
     if (!a->explore)
         return sim_check_alone(a, *op, error, size) ? STATUS_USAGE : 0;
-    uint64_t *tile = a->ask.knobs[TUNING_TILE];
-    if (!tile[0] && !a->exec && op_of(*op)->knobs & OP_TILE)
-        tile[0] = 16, tile[1] = 64;
+    union problem_value *tile = problem_field(&a->ask, "tile_m");
+    if (!tile[0].number && !a->exec && op_of(*op)->knobs & OP_TILE)
+        tile[0].number = 16, tile[1].number = 64;
     return sim_check_memory(a, *op, error, size) ? STATUS_USAGE : 0;
 }

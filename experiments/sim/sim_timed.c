@@ -65,7 +65,7 @@ static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan)
             tuning_say_roles(&t->split, roles, sizeof roles));
     if (t->tile_m)
         fprintf(out, "tiles %u x %u%s; ", t->tile_m, t->tile_n,
-                t->split_k > 1 ? " of two CTAs with half of K each" : "");
+                plan_parts_of_k(t) > 1 ? " of two CTAs with half of K each" : "");
     fprintf(out, "chunks of %u rows, %u piece%s", t->chunk_rows, t->pieces,
             t->pieces == 1 ? "" : "s");
     if (t->slices > 1)

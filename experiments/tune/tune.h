@@ -23,7 +23,7 @@ struct tune_space {
         int tried;
         uint32_t count;                            /* 0: values that suit the operator */
         char words[TUNE_VALUES][TUNING_WORD_TEXT]; /* "tile=256,128" */
-    } options[TUNING_KNOBS];
+    } options[PLAN_KNOBS];
 };
 
 /* A plan that is tried. */

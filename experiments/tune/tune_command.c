@@ -54,7 +54,8 @@ static int tune_refuse(const struct run_job *job, char *error, size_t size)
     const struct run_options *o = &job->options;
     struct tune_space space;
     int result = tune_space_parse(&space, o->op, o->space, error, size);
-    if (!result && o->space && o->exec == MK_EXEC_HOST && space.options[TUNING_PACE].tried)
+    if (!result && o->space && o->exec == MK_EXEC_HOST &&
+        space.options[plan_field_knob(plan_field_named("pace_ns"))].tried)
         result = mk_fail(-EINVAL, error, size,
                          "--space: pace is for --exec cuda, and this is --exec host");
     if (result || o->verify || job->identity.rank)

@@ -14,12 +14,12 @@
 
 static int tune_space_refuse(const char *text, size_t length, char *error, size_t size)
 {
-    const char *names[TUNING_KNOBS];
+    const char *names[PLAN_KNOBS];
     char name[64], all[TUNING_NAMES_TEXT];
-    for (uint32_t i = 0; i < TUNING_KNOBS; i++)
-        names[i] = tuning_knobs[i].name;
+    for (const struct plan_field *f = NULL; (f = tuning_next(f));)
+        names[plan_field_knob(f)] = plan_field_option(f);
     snprintf(name, sizeof name, "%.*s", (int)length, text);
-    const char *near = nearest_word(name, names, TUNING_KNOBS);
+    const char *near = nearest_word(name, names, PLAN_KNOBS);
     return mk_fail(-EINVAL, error, size, "--space: '%s' is no option of a plan%s%s%s", name,
                    near ? " (did you mean " : "; they are ", near ? near : tuning_names(all),
                    near ? "?)" : "");
@@ -29,16 +29,16 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
                      size_t size)
 {
     memset(s, 0, sizeof *s);
-    for (uint32_t i = 0; i < TUNING_KNOBS; i++)
+    for (uint32_t i = 0; i < PLAN_KNOBS; i++)
         s->options[i].tried = !text;
     while (text && *text) {
         size_t length = strcspn(text, "=:;");
-        int i = tuning_knob_of(text, length);
+        const struct plan_field *f = tuning_option(text, length);
         if (text[length] == ':')
             return mk_fail(-EINVAL, error, size, "--space: '%s': " TUNE_SPACE_FORM, text);
-        if (i < 0)
+        if (!f)
             return tune_space_refuse(text, length, error, size);
-        struct tune_option *o = &s->options[i];
+        struct tune_option *o = &s->options[plan_field_knob(f)];
         o->tried = 1;
         text += length;
         while (*text && *text != ';') {
@@ -47,9 +47,9 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
             uint32_t value = (uint32_t)strcspn(++text, ":;");
             if (o->count == TUNE_VALUES)
                 return mk_fail(-EINVAL, error, size, "--space: more than %u values of %s",
-                               TUNE_VALUES, tuning_knobs[i].name);
+                               TUNE_VALUES, plan_field_option(f));
             char *word = o->words[o->count++];
-            snprintf(word, sizeof o->words[0], "%s=%.*s", tuning_knobs[i].name, (int)value, text);
+            snprintf(word, sizeof o->words[0], "%s=%.*s", plan_field_option(f), (int)value, text);
             if (tuning_read_word(word, op, &ignored, why, sizeof why))
                 return mk_fail(-EINVAL, error, size, "--space: %s; " TUNE_SPACE_FORM, why);
             text += value;
@@ -111,7 +111,7 @@ static void tune_space_offer_roles(struct tune_option *o, const struct mk_proble
 }
 
 /* Values that suit the operator, about those of a plan. */
-static void tune_space_offer_values(struct tune_option *o, uint32_t option,
+static void tune_space_offer_values(struct tune_option *o, const struct plan_field *f,
                                     const struct mk_problem *q, const struct mk_tuning *made)
 {
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
@@ -119,8 +119,8 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
     struct mk_gemm_tile tile;
     struct mk_problem planned = *q;
     planned.tuning = *made;
-    switch (option) {
-    case TUNING_TILE:
+    switch (f->knob) {
+    case OP_TILE:
         for (uint32_t i = 0; cuda && op_gpu_tile(q, i, &tile); i++)
             offer(o, "tile=%u,%u", tile.tile_m, tile.tile_n);
         for (uint32_t i = 0; cuda && shots && plan_joint_tile(&planned, i, &tile); i++)
@@ -128,10 +128,10 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
         for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
             offer(o, "tile=%u,%u", edge, edge);
         break;
-    case TUNING_ROLES:
+    case OP_ROLES:
         tune_space_offer_roles(o, q, made);
         break;
-    case TUNING_CHUNK_ROWS:
+    case OP_CHUNK_ROWS:
         for (uint32_t rows = 8; op_of(q->op)->loose_chunks && rows <= 256; rows *= 2)
             offer(o, "chunk-rows=%u", rows);
         for (uint32_t tiles = 1; !op_of(q->op)->loose_chunks && tiles <= 4; tiles *= 2)
@@ -142,19 +142,19 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
              rows *= 4) /* half of a large one, and twice as much */
             offer(o, "chunk-rows=%u", (uint32_t)mk_round_up(rows, made->tile_m));
         break;
-    case TUNING_SLICES:
-        for (uint32_t n = 1; slices && n <= tuning_knobs[TUNING_SLICES].max; n *= 2)
+    case OP_SLICES:
+        for (uint32_t n = 1; slices && n <= f->count; n *= 2)
             offer(o, "slices=%u", n);
         break;
-    case TUNING_PIECES:
+    case OP_PIECES:
         if (!op_pieces(q->op, &q->topo))
             break;
         offer(o, "pieces=1");
         for (uint32_t n = made->pieces > 1 ? made->pieces / 2 : 2;
-             n <= 4 * made->pieces && n <= tuning_knobs[TUNING_PIECES].max; n *= 2)
+             n <= 4 * made->pieces && n <= f->count; n *= 2)
             offer(o, "pieces=%u", n);
         break;
-    case TUNING_PACE:
+    case OP_PACE:
         if (!cuda)
             break;
         offer(o, "pace=none");
@@ -162,25 +162,19 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
              percent += percent < 120 ? 15 : 30)
             offer(o, "pace=%u", made->pace * percent / 100);
         break;
-    case TUNING_SPLIT_K:
+    case OP_SPLIT_K:
         for (uint32_t n = 1; !plan_no_split_k(&planned) && n <= 2; n++)
             offer(o, "split-k=%u", n);
         break;
-    case TUNING_SHOTS:
-        for (uint32_t n = 1; cuda && q->m <= 4096 && n <= op_of(q->op)->most_shots; n++)
-            if (q->topo.nodes == 1 || n == 2 || n == 4)
-                offer(o, "shots=%u", n);
+    case OP_SHOTS:
+        for (uint32_t n = MK_ONE_SHOT; cuda && q->m <= 4096 && n <= op_of(q->op)->most_shots; n++)
+            if (q->topo.nodes == 1 || n == MK_TWO_SHOT || n == MK_COLUMN_BLOCKS)
+                offer(o, "shots=%s", plan_shots[n - MK_ONE_SHOT]);
         break;
     default:
         for (uint32_t n = 1; fanout && n < q->topo.gpus; n = n < 2 ? 2 : 2 * n - 1)
             offer(o, "fanout=%u", n);
     }
-}
-
-/* Leaves an option to the formula. */
-static void tune_space_unset(struct mk_tuning *t, uint32_t option)
-{
-    memset(tuning_value(t, option), 0, tuning_knobs[option].parts * sizeof(uint32_t));
 }
 
 int tune_add(struct tune *t, const struct mk_tuning *asked)
@@ -213,14 +207,14 @@ struct mk_problem tune_problem(const struct tune *t, uint32_t plan)
 void tune_space_extend(struct tune *t, uint32_t center)
 {
     struct mk_tuning from = t->plans[center].asked, made = t->plans[center].made;
-    for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
-        struct tune_option o = t->space.options[i];
+    for (const struct plan_field *f = NULL; (f = tuning_next(f));) {
+        struct tune_option o = t->space.options[plan_field_knob(f)];
         if (!o.tried)
             continue;
         if (!o.count)
-            tune_space_offer_values(&o, i, &t->shape.problem, &made);
+            tune_space_offer_values(&o, f, &t->shape.problem, &made);
         struct mk_tuning asked = from;
-        tune_space_unset(&asked, i);
+        memset(tuning_value(&asked, f), 0, (f->parts ? f->parts : 1) * sizeof(uint32_t));
         tune_add(t, &asked);
         for (uint32_t v = 0; v < o.count; v++) {
             char why[256];

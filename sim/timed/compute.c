@@ -299,7 +299,7 @@ int timed_send(struct timed_cta *c)
         int to_peer = o.c_space == MK_SPACE_HEAP && o.c_local != local;
         /* a half of its CTA's rows, or both, one after the other; but in one shot both have gone to
          * all before others' parts are waited for */
-        uint32_t together = r->plan.problem.tuning.shots != 2 ? 2 / w->senders : 1;
+        uint32_t together = r->plan.problem.tuning.shots != MK_TWO_SHOT ? 2 / w->senders : 1;
         for (uint32_t half = 0; half < 2 / w->senders; half += together) {
             uint32_t first = (own * 2 / w->senders + half) * part_rows, most = together * part_rows,
                      rows = first >= tile.rows ? 0 : tile.rows - first;

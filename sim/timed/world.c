@@ -268,8 +268,9 @@ static int world_make(struct timed_world *w)
     w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
     /* nothing of its CTA stands behind its last tile, which goes without a pace: in one shot of one
      * tile a CTA that is all; and consumers' own stores keep none */
-    int unpaced = q->tuning.shots == 1 ? plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster
-                                       : w->pipeline.straight;
+    int unpaced = q->tuning.shots == MK_ONE_SHOT
+                      ? plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster
+                      : w->pipeline.straight;
     w->pace_rate = q->tuning.pace != MK_PACE_NONE && !unpaced ? 512.0 / q->tuning.pace : 0;
     w->tile =
         machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, plan_row_ctas(&q->tuning));
