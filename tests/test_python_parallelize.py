@@ -571,6 +571,96 @@ def checkpoints_of_torch_distributed_are_whole(comm):
         shutil.rmtree(pathlib.Path(folder[0]))
 
 
+def optimizers_states_are_whole(comm):
+    """In a checkpoint of torch.distributed, whatever their shapes; a rank's own file is that rank's."""
+    import io
+    import shutil
+    import tempfile
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, get_state_dict, set_state_dict
+
+    def steps(model, optimizer, count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            loss_of(model, IDS).backward()
+            optimizer.step()
+        return mkernel.full_state_dict(model)
+
+    def new(kind):
+        torch.manual_seed(1)
+        model = mkernel.parallelize(Model().bfloat16())
+        return model, kind(model.parameters(), lr=1e-2)
+
+    for kind in (torch.optim.AdamW, lambda *of, **named: torch.optim.SGD(*of, momentum=0.9, **named), torch.optim.Adafactor):
+        folder = [tempfile.mkdtemp() if comm.rank == 0 else ""]
+        torch.distributed.broadcast_object_list(folder)
+        model, optimizer = new(kind)
+        steps(model, optimizer, 2)
+        of_model, of_optimizer = get_state_dict(model, optimizer)
+        dcp.save({"model": of_model, "optimizer": of_optimizer}, checkpoint_id=folder[0])
+        state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+        own = io.BytesIO()
+        torch.save(state, own)
+        name = "layers.0.self_attn.o_proj.weight"  # columns
+        p = model.layers[0].self_attn.o_proj.weight
+        whole = get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))["state"].get(name)
+        for key, x in optimizer.state[p].items():
+            if x.ndim and comm.rank == 0:
+                assert torch.equal(whole[key].chunk(comm.world, 1)[0], x) and whole[key].shape[1] == comm.world * x.shape[1], key
+        wanted = steps(model, optimizer, 1)
+        for way in ("torch.distributed.checkpoint", "torch.save"):
+            model, optimizer = new(kind)
+            if way == "torch.save":
+                own.seek(0)
+                of_model, of_optimizer = torch.load(own)
+                model.load_state_dict(of_model)
+                optimizer.load_state_dict(of_optimizer)
+            else:
+                of_model, of_optimizer = get_state_dict(model, optimizer)
+                dcp.load({"model": of_model, "optimizer": of_optimizer}, checkpoint_id=folder[0])
+                set_state_dict(model, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)
+            assert all(type(x) is torch.Tensor for y in optimizer.state.values() for x in y.values())
+            got = steps(model, optimizer, 1)
+            assert all(torch.equal(got[name], x) for name, x in wanted.items()), way
+        files = [None] * comm.world
+        torch.distributed.all_gather_object(files, own.getvalue())
+        others = torch.load(io.BytesIO(files[1 - comm.rank]))
+        says_whose = f"is rank {1 - comm.rank}'s part, and this is rank {comm.rank}: torch.save writes what the rank has that calls it"
+        refuses(says_whose, model.load_state_dict, others[0])
+        refuses(says_whose, optimizer.load_state_dict, others[1])
+        torch.distributed.barrier()
+        if comm.rank == 0:
+            shutil.rmtree(folder[0])
+    # that the program has not imported
+    tensor, torch.distributed.tensor = torch.distributed.tensor, None
+    del torch.distributed.tensor
+    try:
+        model.load_state_dict(model.state_dict())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    finally:
+        torch.distributed.tensor = tensor
+
+
+def wrappers_of_the_same_ranks_are_refused(comm):
+    """They would take parts for copies, or for a whole of which they make parts."""
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(1)
+    model = mkernel.parallelize(Model().bfloat16())
+    before = mkernel.full_state_dict(model)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (comm.world,))
+    for named in ({}, {"process_group": torch.distributed.group.WORLD}, {"device_mesh": mesh}):
+        refuses("wrap with process_group=mesh[\"data\"].get_group()", DistributedDataParallel, model, **named)
+    refuses("take torch.distributed.fsdp.fully_shard", FullyShardedDataParallel, model)
+    assert all(torch.equal(x, before[name]) for name, x in mkernel.full_state_dict(model).items())
+    for of in (lambda: fully_shard(model.layers[0]), lambda: fully_shard(torch.nn.Sequential(model)), lambda: fully_shard(model, mesh=mesh)):
+        refuses("wrap with mesh=mesh[\"data\"]", of)
+        model = mkernel.parallelize(Model().bfloat16())
+    wrapped = DistributedDataParallel(Model().bfloat16())
+    refuses("mkernel.parallelize first, then wrap", mkernel.parallelize, wrapped)
+
+
 def what_is_fused_is_what_is_there(comm):
     """Without gradients a hook, another activation, another eps is what the model's code says, whether it was fused before or not."""
     def check(change, mode="sequence", make=Model, moves=True):
@@ -642,6 +732,8 @@ def of_frameworks():
     replaced_parameters_have_whole_gradients(comm)
     norms_of_gradients_are_of_all_ranks(comm)
     checkpoints_of_torch_distributed_are_whole(comm)
+    optimizers_states_are_whole(comm)
+    wrappers_of_the_same_ranks_are_refused(comm)
     what_is_fused_is_what_is_there(comm)
     end(comm)
 
@@ -689,6 +781,10 @@ def with_fsdp():
     for name, x in full.items():
         near(x, wanted[name], 0.03)
     refuses("mkernel.full_state_dict(model) gives the whole", model.state_dict)
+    trained = torch.optim.AdamW(model.parameters())
+    loss_of(model, ids[data]).backward()
+    trained.step()
+    refuses("optimizer.state is this rank's, save it by rank", trained.state_dict)
     refuses("mkernel.full_state_dict(model) gives the whole", mkernel.save_checkpoint, model, "/nowhere")
     refuses("before the model is wrapped", mkernel.load_full_state_dict, model, full)
     comm.close()
@@ -698,6 +794,47 @@ def with_fsdp():
 @case
 def a_model_that_fsdp_shards_between_groups_trains_as_the_whole_one():
     ranks(4, with_fsdp)
+
+
+@scene
+def with_ddp():
+    """Two groups of two ranks: DistributedDataParallel between the groups, parallelize in them."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+    comm = mkernel.init(group=mesh["model"].get_group(), timeout_ns=600_000_000_000)
+    data = mesh["data"].get_local_rank()
+    torch.manual_seed(1)
+    model = Model().bfloat16()
+    whole = copy.deepcopy(model).float()
+    mkernel.parallelize(model)
+    ranks_of_group = f"what ranks {2 * data}, {2 * data + 1} have for copies"
+    refuses(ranks_of_group, DistributedDataParallel, model, process_group=mesh["model"].get_group())
+    wrapped = DistributedDataParallel(model, process_group=mesh["data"].get_group())
+    ids = torch.randint(0, WORDS, (2, 3, 16), generator=torch.Generator().manual_seed(5))
+    optimizers = [torch.optim.SGD(of.parameters(), lr=1.0) for of in (wrapped, whole)]
+    for step in range(4):
+        got = loss_of(wrapped, ids[data])
+        losses = [loss_of(whole, x) for x in ids]
+        near(got.detach(), losses[data].detach(), 0.02)
+        got.backward()
+        (sum(losses) / 2).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    wanted = whole.state_dict()
+    for name, x in mkernel.full_state_dict(model).items():
+        near(x, wanted[name], 0.03)
+    comm.close()
+    dist.destroy_process_group()
+
+
+@case
+def a_model_in_ddp_between_groups_trains_as_the_whole_one():
+    ranks(4, with_ddp)
 
 
 @scene

@@ -440,6 +440,8 @@ def parallelize(model, comm, mode, plan):
         raise Refused("the communicator's arrays are numpy's: import torch before mkernel.init")
     if any(hasattr(x, "mkernel_of") or hasattr(x, "mkernel_block") for x in model.modules()):
         raise Refused("the model is parallelised already")
+    if any(isinstance(x, torch.nn.parallel.DistributedDataParallel) for x in model.modules()):
+        raise Refused("the model is in DistributedDataParallel: divide it by mkernel.parallelize first, then wrap it")
     for name, x in model.named_parameters():
         if type(x) is not torch.nn.Parameter:
             raise Refused(f"{name} is a {type(x).__name__}: divide the model by mkernel.parallelize first, then wrap it")
