@@ -31,6 +31,10 @@ static const struct {
      "--pieces 2 --iters 3",
      "252,200,656 fp8"},
     {"ag_gemm --nodes 1 --gpus 2 --shape 72,136,400 --dtype fp8 --b-layout nk --shots 1", ""},
+    /* fewer slices than were asked for are told */
+    {"ag_gemm --gpus 2 --shape 64,64,64 --slices 4", "rows, 1 slice (there is room for no more),"},
+    {"ag_gemm --gpus 2 --shape 64,64,512 --slices 4", "rows, 4 slices, "},
+    {"gemm_rs --gpus 2 --shape 64,64,64 --slices 4", "rows, 1 slice (there is room for no more),"},
     {"ag_gemm --nodes 2 --gpus 2 --shape 304,200,656 --dtype fp8 --b-layout nk --pieces 3", ""},
     {"gemm_rs --nodes 1 --gpus 3 --shape 252,200,656 --dtype fp8 --b-layout nk", ""},
     {"gemm_ar --nodes 1 --gpus 3 --shape 252,200,656 --dtype fp8 --b-layout nk", ""},

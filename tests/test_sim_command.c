@@ -121,6 +121,8 @@ CASE(test_plan)
     assert_non_null(strstr(r.err_text, "1 x 2 ranks would run, with "));
     snprintf(with, sizeof with, "%s --tuning %s --roles compute=120", line, path);
     expect(with, 0, "roles compute=120; tiles");
+    expect("sim ag_gemm --cluster 1x2 --shape 64,64,64 --slices 4", 0,
+           "rows, 1 slice (there is room for no more), ");
 }
 
 CASE(test_what_if)

@@ -214,10 +214,10 @@ static int ag_gemm_build(const struct op_descriptor *op, struct mk_plan *p, char
     a->blocks = q->fp8 ? (uint32_t)mk_ceil_div(a->k, MK_SCALE_BLOCK) : 0;
     a->scales_chunk = a->shots == 1 ? a->shard_rows * 4ull
                                     : mk_round_up(a->chunk_rows * a->blocks * 4ull, MK_HEAP_UNIT);
-    a->slice_bytes = q->tuning.slices == 1
-                         ? a->row_bytes
-                         : mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
-    a->slices = (uint32_t)mk_ceil_div(a->row_bytes, a->slice_bytes);
+    a->slice_bytes = mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
+    a->slices = q->tuning.slices = (uint32_t)mk_ceil_div(a->row_bytes, a->slice_bytes);
+    if (a->slices == 1)
+        a->slice_bytes = a->row_bytes;
     /* As many tiles as run at once end together. */
     uint64_t tail = a->split.ctas[MK_COMPUTE] / a->cluster / (a->fanout * chunk_tiles);
     a->tail = !tail || a->slices == 1 ? 1 : tail > a->chunks ? a->chunks : (uint32_t)tail;

@@ -403,3 +403,14 @@ int problem_has(const struct mk_problem *q, const uint64_t *number)
             return 1;
     return 0;
 }
+
+char *problem_slices(const struct mk_tuning *plan, const struct mk_tuning *asked,
+                     char text[PROBLEM_SLICES_TEXT])
+{
+    text[0] = '\0';
+    if (plan->slices > 1 || asked->slices > 1)
+        snprintf(text, PROBLEM_SLICES_TEXT, "%u slice%s%s, ", plan->slices,
+                 plan->slices > 1 ? "s" : "",
+                 asked->slices > plan->slices ? " (there is room for no more)" : "");
+    return text;
+}

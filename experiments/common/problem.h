@@ -68,6 +68,12 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
 int problem_check_replicas(const struct problem_options *o, const struct mk_problem *q, char *error,
                            size_t size);
 
+/* What a plan's line says of its slices, "4 slices, "; of fewer than were asked for, that it has no
+ * more; nothing of one where nobody asked for more. Returns `text`. */
+#define PROBLEM_SLICES_TEXT 64
+char *problem_slices(const struct mk_tuning *plan, const struct mk_tuning *asked,
+                     char text[PROBLEM_SLICES_TEXT]);
+
 /* The memory that a plan needs besides its arguments: "1.25 GB of each rank's heap (capacity
  * 4096)". Returns `text`. */
 #define PROBLEM_HEAP_TEXT 96

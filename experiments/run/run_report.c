@@ -119,11 +119,10 @@ int run_print(const struct run_summary *s)
         fprintf(out, "; tiles %u x %u", q->tuning.tile_m, q->tuning.tile_n);
     if (plan_parts_of_k(&q->tuning) > 1)
         fprintf(out, " of two CTAs with half of K each");
-    fprintf(out, "; chunks of %u rows, ", q->tuning.chunk_rows);
-    if (q->tuning.slices > 1)
-        fprintf(out, "%u slices, ", q->tuning.slices);
-    fprintf(out, "%u piece%s%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "",
-            op_halves(q) ? "; each launch in halves" : "");
+    char slices[PROBLEM_SLICES_TEXT];
+    fprintf(out, "; chunks of %u rows, %s%u piece%s%s\n", q->tuning.chunk_rows,
+            problem_slices(&q->tuning, &s->job->problem.tuning, slices), q->tuning.pieces,
+            q->tuning.pieces > 1 ? "s" : "", op_halves(q) ? "; each launch in halves" : "");
     if (*s->job->plan.tuned)
         fprintf(out, "tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
     run_report_print_speed(out, s, flop, nvlink + network);

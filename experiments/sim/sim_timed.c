@@ -57,19 +57,18 @@ static int sim_timed_store(void *context, struct mk_comm *const *comms, uint32_t
     return 0;
 }
 
-static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan)
+static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan,
+                                 const struct mk_problem *asked)
 {
     const struct mk_tuning *t = &plan->problem.tuning;
-    char roles[TUNING_ROLES_TEXT] = "";
+    char roles[TUNING_ROLES_TEXT] = "", slices[PROBLEM_SLICES_TEXT];
     fprintf(out, "plan      %s: roles %s; ", plan->problem.exec == MK_EXEC_CUDA ? "cuda" : "host",
             tuning_say_roles(&t->split, roles, sizeof roles));
     if (t->tile_m)
         fprintf(out, "tiles %u x %u%s; ", t->tile_m, t->tile_n,
                 plan_parts_of_k(t) > 1 ? " of two CTAs with half of K each" : "");
-    fprintf(out, "chunks of %u rows, %u piece%s", t->chunk_rows, t->pieces,
-            t->pieces == 1 ? "" : "s");
-    if (t->slices > 1)
-        fprintf(out, ", %u slices", t->slices);
+    fprintf(out, "chunks of %u rows, %s%u piece%s", t->chunk_rows,
+            problem_slices(t, &asked->tuning, slices), t->pieces, t->pieces == 1 ? "" : "s");
     if (t->pace != MK_PACE_NONE)
         fprintf(out, "; pace %u ns", t->pace);
     fprintf(out, "\n");
@@ -128,7 +127,7 @@ static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
             "%.0f GB/s a rank\n",
             topo->nodes, topo->nodes > 1 ? "s" : "", topo->gpus, m->name, timed_peak(m) / 1e3,
             m->nvlink_in, m->nic_rate);
-    sim_timed_print_plan(out, &run->plan);
+    sim_timed_print_plan(out, &run->plan, &s->problem);
     sim_timed_print_time(out, "time", run->launch);
     fprintf(out, " a launch, mean of %u back to back", s->launches);
     if (flop > 0)
