@@ -16,9 +16,21 @@ struct cuda_tracks {
     struct mk_event *brought;
     struct gpu_clock_mailbox *mailbox;
     struct gpu_clock_sample last;
+    cudaStream_t stream; /* the legacy stream would wait for the program's blocking streams */
 };
 
-int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capacity)
+/* The device's counters and places of events, as `fresh` has them. */
+static int cuda_tracks_store(struct cuda_tracks *t)
+{
+    return cudaMemcpyAsync(t->device, t->fresh, t->count * sizeof *t->device,
+                           cudaMemcpyHostToDevice, t->stream) != cudaSuccess ||
+                   cudaStreamSynchronize(t->stream) != cudaSuccess
+               ? -EIO
+               : 0;
+}
+
+int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capacity,
+                       cudaStream_t stream)
 {
     struct cuda_tracks *t = calloc(1, sizeof *t);
     *out = t;
@@ -26,6 +38,7 @@ int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capaci
         return -ENOMEM;
     t->count = count;
     t->capacity = capacity;
+    t->stream = stream;
     t->host = calloc(count, sizeof *t->host);
     t->fresh = calloc(count, sizeof *t->fresh);
     t->brought = malloc((size_t)count * capacity * sizeof *t->brought);
@@ -49,10 +62,8 @@ int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capaci
         if (!t->host[i].events)
             return -ENOMEM;
     }
-    if (cudaMemcpy(t->device, t->fresh, count * sizeof *t->device, cudaMemcpyHostToDevice) !=
-        cudaSuccess)
-        return -EIO;
-    return gpu_clock_sample(t->mailbox, NULL, &t->last);
+    int result = cuda_tracks_store(t);
+    return result ? result : gpu_clock_sample(t->mailbox, t->stream, &t->last);
 }
 
 struct mk_track *cuda_tracks_device(const struct cuda_tracks *t)
@@ -70,11 +81,16 @@ static uint64_t cuda_tracks_to_host(const struct gpu_clock_sample *a,
 
 int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm)
 {
-    struct gpu_clock_sample before = t->last;
-    if (gpu_clock_sample(t->mailbox, NULL, &t->last) ||
-        cudaMemcpy(t->fresh, t->device, t->count * sizeof *t->fresh, cudaMemcpyDeviceToHost) !=
-            cudaSuccess)
+    struct gpu_clock_sample before = t->last, now;
+    int result = gpu_clock_sample(t->mailbox, t->stream, &now);
+    if (result == -ETIMEDOUT) /* the program's own kernels have all SMs: a later wait collects */
+        return 0;
+    if (result ||
+        cudaMemcpyAsync(t->fresh, t->device, t->count * sizeof *t->fresh, cudaMemcpyDeviceToHost,
+                        t->stream) != cudaSuccess ||
+        cudaStreamSynchronize(t->stream) != cudaSuccess)
         return -EIO;
+    t->last = now;
     uint32_t first = UINT32_MAX, last = 0;
     for (uint32_t i = 0; i < t->count; i++) {
         if (t->fresh[i].count > t->host[i].count) {
@@ -84,9 +100,10 @@ int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm)
     }
     /* One strided copy for all tracks: hundreds of small ones take milliseconds. */
     size_t pitch = t->capacity * sizeof(struct mk_event);
-    if (first < last && cudaMemcpy2D(t->brought + first, pitch, t->events + first, pitch,
-                                     (last - first) * sizeof(struct mk_event), t->count,
-                                     cudaMemcpyDeviceToHost) != cudaSuccess)
+    if (first < last && (cudaMemcpy2DAsync(t->brought + first, pitch, t->events + first, pitch,
+                                           (last - first) * sizeof(struct mk_event), t->count,
+                                           cudaMemcpyDeviceToHost, t->stream) != cudaSuccess ||
+                         cudaStreamSynchronize(t->stream) != cudaSuccess))
         return -EIO;
     for (uint32_t i = 0; i < t->count; i++) {
         struct mk_track *h = &t->host[i];
@@ -114,10 +131,8 @@ int cuda_tracks_forget(struct cuda_tracks *t, struct mk_comm *comm)
         t->fresh[i].capacity = t->capacity;
     }
     comm->gpu_clock_residual = 0;
-    if (cudaMemcpy(t->device, t->fresh, t->count * sizeof *t->device, cudaMemcpyHostToDevice) !=
-        cudaSuccess)
-        return -EIO;
-    return gpu_clock_sample(t->mailbox, NULL, &t->last);
+    int result = cuda_tracks_store(t);
+    return result ? result : gpu_clock_sample(t->mailbox, t->stream, &t->last);
 }
 
 void cuda_tracks_destroy(struct cuda_tracks *t, struct mk_comm *comm)

@@ -55,7 +55,8 @@ struct cuda_executor {
     struct gpu_report *report;  /* pinned */
     struct cuda_tracks *tracks; /* NULL: tracing is off */
     struct streams streams;     /* of the launches that have not been waited for */
-    cudaStream_t aside;         /* carries the word that ends waits past a running kernel */
+    /* carries the word that ends waits past a running kernel; collects tracks */
+    cudaStream_t aside;
     const struct mk_plan *last_plan;
     int hangs;      /* a kernel did not end when it had to */
     int number;     /* the GPU's, for threads that have not set it */
@@ -154,7 +155,7 @@ static int exec_cuda_make_state(struct mk_comm *comm, struct cuda_executor *x)
     if (!comm->config.trace_events)
         return 0;
     int result = cuda_tracks_create(&x->tracks, comm->progress_count * GPU_TRACK_WARPS,
-                                    comm->config.trace_events);
+                                    comm->config.trace_events, x->aside);
     return result ? exec_cuda_refuse(comm, result, "no GPU memory for the trace") : 0;
 }
 
@@ -435,7 +436,9 @@ static int exec_cuda_wait_for(struct mk_comm *comm, struct streams *streams)
         exec_cuda_fail_from_device(comm, (cudaError_t)-ended);
     else if (!reported && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
         exec_cuda_fail_from_report(comm, x);
-    if (x->tracks && ended == 1 && cuda_tracks_collect(x->tracks, comm))
+    /* of launches on other streams, which may still run, the wait for the last one collects */
+    if (x->tracks && ended == 1 && streams_ended(&x->streams, exec_cuda_stream_ended) == 1 &&
+        cuda_tracks_collect(x->tracks, comm))
         exec_cuda_fail_from_device(comm, cudaGetLastError());
     return comm_failed(comm) ? -EIO : 0;
 }
