@@ -1,3 +1,4 @@
+#include "core/cta/ring_host.h"
 #include "backends/proxy_state.h"
 
 #include <errno.h>

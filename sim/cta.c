@@ -1,4 +1,5 @@
 #include "sim/cta.h"
+#include "core/cta/ring_host.h"
 #include "core/cta/half.h"
 #include "core/cta/cta_norm.h"
 #include "core/cta/cta_rows.h"

@@ -1,6 +1,7 @@
 /* With any 16 bytes in a ring, the proxy hands the fabric only puts that stay inside the heap and
  * go to a rank of another node, and says at most one failure. */
 #include "backends/proxy.h"
+#include "core/cta/ring_host.h"
 #include "tests/helpers/fake_fabric.h"
 
 #include <stdlib.h>

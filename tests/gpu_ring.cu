@@ -20,6 +20,7 @@
 #include <string.h>
 
 extern "C" {
+#include "core/cta/ring_host.h"
 #include "backends/proxy.h"
 #include "backends/wall_clock.h"
 }

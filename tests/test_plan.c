@@ -1,7 +1,7 @@
 /* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they
  * say, and what it cannot do it refuses with the nearest thing that it can. */
 #define OWN_MAIN
-#include "core/cta/command.h"
+#include "core/cta/ring_host.h"
 #include "core/ops/op.h"
 #include "core/plan/plan.h"
 #include "core/roles/ag_gemm_plan.h"

@@ -2,6 +2,7 @@
  * that order with any order of the peers' answers, and ends the job with one exact record when a
  * command is garbled or a put fails or hangs. */
 #include "backends/proxy.h"
+#include "core/cta/ring_host.h"
 #include "tests/helpers/fake_fabric.h"
 #include "tests/helpers/test.h"
 

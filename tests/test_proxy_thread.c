@@ -2,6 +2,7 @@
  * sleep, and ends in a bounded time: with everything complete where the job is well, without
  * waiting for a dead peer where it is not. */
 #include "backends/proxy.h"
+#include "core/cta/ring_host.h"
 #include "tests/helpers/fake_fabric.h"
 
 #include <pthread.h>

@@ -1,6 +1,7 @@
 /* `mkernel bench ring`: commands per second from one producer thread through a command ring to the
  * proxy, over a fabric that takes every put and completes it at once. */
 #include "experiments/bench/bench.h"
+#include "core/cta/ring_host.h"
 #include "core/base/scoped.h"
 #include "core/base/sorted.h"
 #include "experiments/common/launched.h"

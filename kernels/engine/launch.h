@@ -48,18 +48,6 @@ MK_PURE void gpu_stuck_pack(const struct gpu_stuck *s, uint64_t *low, uint64_t *
     *high = s->tile;
 }
 
-MK_PURE struct gpu_stuck gpu_stuck_unpack(uint64_t low, uint64_t high)
-{
-    struct gpu_stuck s;
-    s.barrier = (uint8_t)low;
-    s.stage = (uint8_t)(low >> 8);
-    s.parity = (uint8_t)(low >> 16);
-    s.warp = (uint8_t)(low >> 24);
-    s.block = (uint32_t)(low >> 32);
-    s.tile = (uint32_t)high;
-    return s;
-}
-
 /* How long a CTA that waits for a word of host memory leaves it alone before it looks again, ns: as
  * long as it did last time and once more, but all `count` CTAs that post look once in 4 us together
  * at most. */

@@ -5,6 +5,18 @@
 
 #include "kernels/engine/launch.h"
 
+MK_PURE struct gpu_stuck stuck_unpack(uint64_t low, uint64_t high)
+{
+    struct gpu_stuck s;
+    s.barrier = (uint8_t)low;
+    s.stage = (uint8_t)(low >> 8);
+    s.parity = (uint8_t)(low >> 16);
+    s.warp = (uint8_t)(low >> 24);
+    s.block = (uint32_t)(low >> 32);
+    s.tile = (uint32_t)high;
+    return s;
+}
+
 /* "block 17, warp 4 stood at ...: " into `text`, nothing where no barrier was reported. */
 static inline void stuck_say(const volatile uint64_t packed[2], char *text, size_t size)
 {
@@ -16,7 +28,7 @@ static inline void stuck_say(const volatile uint64_t packed[2], char *text, size
         [GPU_BARRIER_VALUES] = "for stage %u of V to be filled and read",
         [GPU_BARRIER_QUERIES] = "for place %u of Q to be filled and read",
     };
-    struct gpu_stuck s = gpu_stuck_unpack(packed[0], packed[1]);
+    struct gpu_stuck s = stuck_unpack(packed[0], packed[1]);
     char where[64];
     text[0] = '\0';
     if (s.barrier == GPU_BARRIER_NONE || s.barrier >= GPU_BARRIERS)
