@@ -345,4 +345,40 @@ CASE(why_has_parts_that_add_up)
     run(BENCH " --csv %s/why.csv --append", 2);
 }
 
+/* A row for each shape, of operators that GPUs set others beside and of those that are timed alone. */
+CASE(test_shapes)
+{
+    run("bench moe_dispatch --exec host --gpus 2 --shapes 8,64,8,2:16,64,8,2 --iters 2 --csv "
+        "%s/shapes.csv",
+        0);
+    assert_non_null(strstr(r.err_text, "2 shapes measured, 0 wrong"));
+    run("bench moe_dispatch --exec host --gpus 2 --shapes 24,64,8,2:8,128,8,2 --iters 2 --append "
+        "--csv %s/shapes.csv",
+        0);
+    static const char *const shapes[] = {"8,64,8,2", "16,64,8,2", "24,64,8,2", "8,128,8,2"};
+    const char *table = read_text("shapes.csv");
+    for (int i = 0; i < 4; i++) {
+        assert_string_equal(cell(table, i + 1, "shape"), shapes[i]);
+        assert_string_equal(cell(table, i + 1, "verdict"), "right");
+    }
+    assert_null(cell(table, 5, "shape"));
+    run("bench gemm_ar --exec host --gpus 2 --shapes 64,64,64:256,192,512 --iters 2 --csv "
+        "%s/shapes.csv",
+        0);
+    table = read_text("shapes.csv");
+    assert_string_equal(cell(table, 2, "n"), "192");
+    assert_null(cell(table, 3, "n"));
+    setenv("MKERNEL_TEST_SPOIL", "0,1", 1);
+    run("bench gemm_ar --exec host --gpus 2 --shapes 64,64,64:256,192,512 --iters 2", 1);
+    unsetenv("MKERNEL_TEST_SPOIL");
+    assert_non_null(strstr(r.err_text, "2 shapes measured, 2 wrong"));
+    run("bench gemm_ar --exec host --gpus 2 --shapes 64,64,64:64,64,128 --iters 2 --csv /dev/full",
+        3);
+    assert_non_null(strstr(r.err_text, "/dev/full could not be written"));
+    run("bench gemm_ar --exec host --gpus 2 --shapes 64,64,64:64,64,128 --iters 2 --csv "
+        "/dev/stdout",
+        0);
+    assert_string_equal(cell(r.out_text, 2, "k"), "128");
+}
+
 FIXTURE(folder_make, folder_remove)

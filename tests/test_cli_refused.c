@@ -128,11 +128,9 @@ CASE(test_ignored)
     refuses("run ag_gemm --exec host --pace 5", "--pace is for --exec cuda");
     refuses("bench ag_gemm --exec host --vs torch", "--vs torch is for --exec cuda");
     refuses("bench ag_gemm --exec host --traced", "--traced is for --exec cuda");
-    refuses("bench ag_gemm --exec host --shapes 8,8,8:16,8,8", "--shapes is for --exec cuda");
-    refuses("bench ring_attention --exec host --shapes 1,64,2,2,64", "--shapes is for --exec cuda");
-    refuses("bench moe_dispatch --shapes 8,8,8,2",
-            "moe_dispatch does not take --shapes, which is for ag_gemm, gemm_ar, gemm_rs, "
-            "moe_dispatch_gemm, moe_ffn, ring_attention");
+    refuses("bench moe_dispatch --exec host --shapes 8,8,8", "--shapes 8,8,8: not T,H,E,K:T,H,E,K");
+    refuses("bench moe_dispatch --exec host --shapes 8,64,8,2:16,64,8,2 --json x.json",
+            "--json has one shape where no others are compared; --csv has a row each");
     refuses("bench ring_attention --exec host --vs blas",
             "--vs blas is for GEMM operators, and ring_attention is none");
     refuses("tune ag_gemm --exec host --shapes 8,8,8:", "--shapes 8,8,8:: not M,N,K:M,N,K");

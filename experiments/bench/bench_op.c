@@ -41,7 +41,7 @@ static const struct option_spec specs[] = {
      "inside, where peers store to it (cuda, one node). For gemm_ar", .group = PROBLEM},
     {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K",
      "measures several shapes (ring_attention: B,S,H,G,D:...; MoE: T,H,I,E,K:...) in one job, one "
-     "after the other (cuda)", .max = 1023},
+     "after the other", .max = 1023},
 };
 /* clang-format on */
 
@@ -74,6 +74,9 @@ static int bench_op_refuse(const struct run_job *job, char *error, size_t size)
         return mk_fail(-EINVAL, error, size,
                        "--why splits the time of CTAs that compute tiles, and %s has none",
                        plan_op_name(job->problem.op));
+    if (job->shape_count > 1 && o->json && !bench_op_compares(job))
+        return mk_fail(-EINVAL, error, size,
+                       "--json has one shape where no others are compared; --csv has a row each");
     if (!o->append || job->identity.rank)
         return 0;
     if (!o->csv)

@@ -64,7 +64,7 @@ struct run_options {
     int traced;         /* bench on the GPU: record events */
     int why;            /* bench: where the time of a few traced launches goes */
     int c_elsewhere;    /* bench on the GPU: C lies outside the symmetric heap */
-    const char *shapes; /* tune, and bench on the GPU: numbers of problems, M,N,K:M,N,K */
+    const char *shapes; /* tune and bench: numbers of problems, M,N,K:M,N,K */
     const char *tuning; /* file of tuned plans, or "none"; NULL: choose */
     const char *space;  /* tune: options and their values; NULL: choose */
     uint64_t rounds;    /* tune */
@@ -93,7 +93,9 @@ struct run_job {
     struct mk_plan plan;
     uint64_t shapes[RUN_SHAPES][OP_DIMENSIONS]; /* all that were asked for */
     uint32_t shape_count;
-    uint64_t records;   /* trace records of a CTA in a launch of any of these, at most */
+    /* of a plan of any of these, at most; trace records are of a CTA in a launch */
+    uint64_t records, heap_bytes;
+    uint32_t flags;
     char device[64];    /* that tuned plans are for: a GPU's name, or "host" */
     uint32_t sharing;   /* ranks on a GPU, at most; 0: no GPU */
     uint32_t share;     /* SMs that each of them has at once with the others; 0: they take turns */
@@ -225,6 +227,7 @@ double run_data_blas(struct run_data *d, uint64_t slot);
 void run_data_close(struct run_data *d);
 
 /* What one rank holds while it runs. */
+struct csv_table;
 struct run_trace;
 struct run_why;
 struct run_events;
@@ -238,7 +241,8 @@ struct run_rank {
     uint64_t burst_count, warmup_count;
     struct run_events *events; /* of the launches of a burst; NULL: the host's clock is read */
     struct run_trace *trace;
-    struct run_why *why; /* NULL: not asked for */
+    struct run_why *why;    /* NULL: not asked for */
+    struct csv_table *rows; /* of --csv: of the shapes that have been measured */
     struct live *live;
     char trace_lost[300];
 };

@@ -58,8 +58,8 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     snprintf(c->fabric, sizeof c->fabric, "%s", o->fabric ? "efa" : "verbs");
     snprintf(c->nic, sizeof c->nic, "%s", o->nic ? o->nic : "");
     c->rails = (uint32_t)o->rails;
-    c->heap_bytes = mk_round_up(job->plan.heap_bytes + 4096, 1 << 20);
-    c->flag_bytes = mk_round_up((uint64_t)job->plan.flags * 8 + 4096, 1 << 20);
+    c->heap_bytes = mk_round_up(job->heap_bytes + 4096, 1 << 20);
+    c->flag_bytes = mk_round_up((uint64_t)job->flags * 8 + 4096, 1 << 20);
     c->timeout_ns = o->timeout_ns;
     c->trace_events = run_comm_trace_events(job);
     snprintf(c->tuning, sizeof c->tuning, "%s", o->tuning ? o->tuning : "");

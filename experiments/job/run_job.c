@@ -115,8 +115,7 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
     const uint64_t dtype = problem_asked(&o->ask, "dtype");
     int torch = o->vs == RUN_VS_TORCH, cuda = o->exec != MK_EXEC_HOST;
     if (!cuda) /* the emulated GPU takes what the GPU takes */
-        only = o->shapes && o->mode != RUN_TUNE    ? "--shapes"
-               : o->traced                         ? "--traced"
+        only = o->traced                           ? "--traced"
                : problem_asked(&o->ask, "pace_ns") ? "--pace"
                : problem_asked(&o->ask, "sms")     ? "--sms"
                : problem_asked(&o->ask, "engine")  ? "--engine"
@@ -145,10 +144,7 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
     if (o->tokens_now && o->mode != RUN_RUN)
         return mk_fail(-EINVAL, error, size,
                        "--tokens-now is for run: bench sets whole batches beside others'");
-    const char *compared = o->shapes    ? "--shapes"
-                           : o->traced  ? "--traced"
-                           : o->vs >= 0 ? "--vs"
-                                        : NULL;
+    const char *compared = o->traced ? "--traced" : o->vs >= 0 ? "--vs" : NULL;
     if (cuda && o->mode == RUN_BENCH && compared && !run_op_is_compared(o->op))
         return mk_fail(-EINVAL, error, size,
                        "%s is for operators that bench compares on GPUs, and %s is timed alone",
@@ -396,6 +392,10 @@ static int run_job_build_plans(struct run_job *job, char *error, size_t size)
         result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
         uint64_t records = result ? 0 : run_comm_records(&job->plan);
         job->records = records > job->records ? records : job->records;
+        if (!result && job->plan.heap_bytes > job->heap_bytes)
+            job->heap_bytes = job->plan.heap_bytes;
+        if (!result && job->plan.flags > job->flags)
+            job->flags = job->plan.flags;
     }
     snprintf(job->tuning_path, sizeof job->tuning_path, "%s", tuned.path);
     tuning_close(&tuned);

@@ -126,7 +126,8 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
                   offsetof(struct run_options, ask), PLAN);
     problem_restrict(&all, "tuning", op_is_tuned);
     problem_restrict(&all, "vs", run_op_is_compared);
-    problem_restrict(&all, "shapes", sub->mode == RUN_TUNE ? op_is_tuned : run_op_is_compared);
+    if (sub->mode == RUN_TUNE)
+        problem_restrict(&all, "shapes", op_is_tuned);
     problem_restrict(&all, "routing", run_op_is_routed);
     problem_restrict(&all, "skew", run_op_is_routed);
     problem_restrict(&all, "tokens-now", op_has_limit);

@@ -78,7 +78,7 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
 
 /* M, N and K are cells of their own if the operator's shape has them: what a plan makes of another
  * shape is not. */
-static void run_files_fill_row(struct csv_table *row, const struct run_summary *s)
+void run_fill_row(struct csv_table *row, const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
     const struct run_result *r = &s->ranks[s->slowest];
@@ -117,25 +117,14 @@ static void run_files_fill_row(struct csv_table *row, const struct run_summary *
     csv_text(row, "verdict", run_files_verdict(s));
 }
 
-static int run_files_write_csv(const struct run_summary *s)
+int run_write_json(const struct run_summary *s)
 {
-    struct csv_table csv = {.count = 0};
-    run_files_fill_row(&csv, s);
-    return csv_end(&csv, s->job->options.csv, s->job->options.append);
-}
-
-int run_write_files(const struct run_summary *s, const char **path)
-{
-    const struct run_options *o = &s->job->options;
     struct result_file f;
-    int json = o->json ? result_open(&f) : 0;
-    if (o->json && !json) {
-        run_files_write_json(f.out, s);
-        json = result_close(&f, o->json);
-    }
-    int csv = o->csv ? run_files_write_csv(s) : 0;
-    *path = json ? o->json : o->csv;
-    return json ? json : csv;
+    int result = result_open(&f);
+    if (result)
+        return result;
+    run_files_write_json(f.out, s);
+    return result_close(&f, s->job->options.json);
 }
 
 int run_check_append(const struct run_job *job, char *error, size_t size)
@@ -143,6 +132,6 @@ int run_check_append(const struct run_job *job, char *error, size_t size)
     struct csv_table csv = {.count = 0};
     struct run_result nothing = {.launches = 0};
     struct run_summary s = {.job = job, .ranks = &nothing};
-    run_files_fill_row(&csv, &s);
+    run_fill_row(&csv, &s);
     return csv_check_append(&csv, job->options.csv, error, size);
 }

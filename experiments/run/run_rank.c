@@ -134,10 +134,11 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
         pulse_hide();
         path = "the table";
         result = run_print(&summary);
-        const char *file;
-        int written = run_write_files(&summary, &file);
+        if (job->options.csv)
+            run_fill_row(r->rows, &summary);
+        int written = job->options.json ? run_write_json(&summary) : 0;
         if (!result && written) {
-            path = file;
+            path = job->options.json;
             result = written;
         }
         if (result) {
@@ -174,24 +175,18 @@ static void run_rank_say_failure(struct run_rank *r, int result, char *sentence,
     }
 }
 
-int run_rank(const struct run_job *job, char *sentence, size_t size)
+/* Measures and reports one shape; *status is then the rank's own. 0, or -errno where there is nothing
+ * to report. */
+static int run_rank_shape(struct run_rank *r, int *status, char *sentence, size_t size)
 {
-    struct run_rank r = {.job = job};
-    struct mk_config config;
-    int status = STATUS_FAILED;
-    run_configure(job, &config);
-    int result = run_open(&r.comm, &config, job);
-    result = result ? result : run_make_plan(&r.plan, r.comm, job, &job->problem);
-    if (result) {
-        snprintf(sentence, size, "%s", mk_error(r.comm));
-        goto out;
-    }
-    run_why_prepare(r.comm, job);
-    r.live = run_live_begin(job, r.comm, r.plan);
-    r.bursts = calloc(job->options.warmup + job->options.iters, sizeof *r.bursts);
-    result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
+    const struct run_job *job = r->job;
+    *status = STATUS_FAILED;
+    run_why_prepare(r->comm, job);
+    r->live = run_live_begin(job, r->comm, r->plan);
+    r->bursts = calloc(job->options.warmup + job->options.iters, sizeof *r->bursts);
+    int result = r->bursts ? run_data_open(&r->data, job) : -ENOMEM;
     if (!result && job->options.exec == MK_EXEC_CUDA && run_events_open)
-        result = run_events_open(&r.events, job->burst);
+        result = run_events_open(&r->events, job->burst);
     if (result) {
         snprintf(sentence, size,
                  "rank %u has no memory for the operands of %lu launches of %s; fewer at a time "
@@ -199,34 +194,100 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
                  job->identity.rank, job->burst, plan_op_name(job->problem.op));
         goto out;
     }
-    result = run_launches(&r);
+    result = run_launches(r);
     if (!result && job->options.why)
-        result = run_rank_why(&r);
-    live_phase(r.live, LIVE_ENDS, job->options.warmup + job->options.iters);
+        result = run_rank_why(r);
+    live_phase(r->live, LIVE_ENDS, job->options.warmup + job->options.iters);
     if (result) {
-        run_rank_say_failure(&r, result, sentence, size);
+        run_rank_say_failure(r, result, sentence, size);
         goto out;
     }
     if (job->options.trace) {
         pulse_says("gathers and stores the trace");
-        run_trace_end(r.trace, job, r.comm, &r.result, r.trace_lost, sizeof r.trace_lost);
+        run_trace_end(r->trace, job, r->comm, &r->result, r->trace_lost, sizeof r->trace_lost);
     }
-    status = run_rank_report(&r, sentence, size);
-    if (!comm_failed(r.comm)) {
+    *status = run_rank_report(r, sentence, size);
+out:
+    live_end(r->live);
+    r->live = NULL;
+    return result;
+}
+
+/* Behind the plan's or the communicator's end: until then a NIC may read the operands. */
+static void run_rank_free_shape(struct run_rank *r, int result)
+{
+    if (r->data.job && !result) /* else a launch that hangs may still use it */
+        run_data_close(&r->data);
+    if (r->events)
+        run_events_close(r->events);
+    free(r->bursts);
+    free(r->trace);
+    free(r->why);
+}
+
+/* The job of its shape `number`, with that plan. 0, or -errno with a sentence. */
+static int run_rank_begin_shape(struct run_rank *r, struct run_job *of_shape,
+                                const struct run_job *job, uint32_t number, char *sentence,
+                                size_t size)
+{
+    *r = (struct run_rank){.job = of_shape, .comm = r->comm, .rows = r->rows};
+    *of_shape = *job;
+    if (number)
+        op_set_numbers(&of_shape->problem, job->shapes[number]);
+    int result = run_make_plan(&r->plan, r->comm, of_shape, &of_shape->problem);
+    if (result)
+        snprintf(sentence, size, "%s", mk_error(r->comm));
+    else if (number)
+        of_shape->plan = *r->plan;
+    return result;
+}
+
+int run_rank(const struct run_job *job, char *sentence, size_t size)
+{
+    struct csv_table rows = {.count = 0};
+    struct run_rank r = {.job = job, .rows = &rows};
+    struct mk_config config;
+    MK_FREED struct run_job *of_shape = malloc(sizeof *of_shape);
+    char later[512]; /* than the sentence that is kept */
+    int worst = STATUS_DONE, wrong = 0;
+    run_configure(job, &config);
+    int result = of_shape ? run_open(&r.comm, &config, job) : -ENOMEM;
+    if (result)
+        snprintf(sentence, size, "%s", mk_error(r.comm));
+    for (uint32_t i = 0; i < job->shape_count && !result; i++) {
+        const int kept = worst == STATUS_FAILED;
+        char *say = kept ? later : sentence;
+        size_t room = kept ? sizeof later : size;
+        int status = STATUS_FAILED;
+        result = run_rank_begin_shape(&r, of_shape, job, i, say, room);
+        result = result ? result : run_rank_shape(&r, &status, say, room);
+        wrong += status == STATUS_WRONG;
+        worst = status > worst ? status : worst;
+        if (result || i + 1 == job->shape_count)
+            break;
+        result = mk_plan_destroy(r.plan);
+        if (result)
+            snprintf(say, room, "%s", mk_error(r.comm));
+        else
+            run_rank_free_shape(&r, 0);
+    }
+    if (result)
+        worst = STATUS_FAILED;
+    else if (job->shape_count > 1 && worst != STATUS_FAILED)
+        snprintf(sentence, size, "%u shapes measured, %d wrong", job->shape_count, wrong);
+    const char *path = job->options.csv;
+    int written = rows.count ? csv_end(&rows, path, job->options.append) : 0;
+    if (written) {
+        mk_append(sentence, size, "; but %s could not be written: %s", path, strerror(-written));
+        worst = STATUS_FAILED;
+    }
+    if (!result && !comm_failed(r.comm)) {
         run_die(&r, job->options.warmup + job->options.iters + 2);
         /* as mk_comm_close would, but a rank that is missing here is told of */
         bootstrap_barrier(r.comm->bootstrap);
     }
-out:
-    live_end(r.live);
-    run_last_word(job, status, sentence);
+    run_last_word(job, worst, sentence);
     run_close(r.comm);
-    if (r.data.job && !result) /* else a launch that hangs may still use it */
-        run_data_close(&r.data);
-    if (r.events)
-        run_events_close(r.events);
-    free(r.bursts);
-    free(r.trace);
-    free(r.why);
-    return status;
+    run_rank_free_shape(&r, result);
+    return worst;
 }

@@ -7,6 +7,7 @@
  *   run_files.c    the JSON and the CSV */
 #pragma once
 
+#include "experiments/common/csv_table.h"
 #include "experiments/job/run.h"
 
 /* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its
@@ -50,5 +51,8 @@ double run_gflops(const struct run_summary *s, double flop);
  * -EINVAL with a sentence. */
 int run_check_append(const struct run_job *job, char *error, size_t size);
 
-/* Writes --json and --csv. 0 or -errno, with the path in *path. */
-int run_write_files(const struct run_summary *s, const char **path);
+/* Writes --json. 0 or -errno. */
+int run_write_json(const struct run_summary *s);
+
+/* Begins a row of --csv, and fills it. */
+void run_fill_row(struct csv_table *row, const struct run_summary *s);
