@@ -214,7 +214,7 @@ CASE(test_halves_and_straight)
         c.launches = 2;
         c.unwatched = seed & 2;
         assert_int_equal(plan_build(&p, &c.problem, 0, 0, error, sizeof error), 0);
-        assert_int_equal(gemm_ar_plan_of(&p)->rs.straight, 1);
+        assert_int_equal(gemm_ar_plan_of(&p)->rs.direct_store, 1);
         world_right(&c);
     }
 }

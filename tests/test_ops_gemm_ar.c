@@ -116,7 +116,7 @@ CASE(test_plans_of_any_rows)
                 for (uint64_t i = 0; i < (uint64_t)u.rows * u.cols; i++)
                     seen[(q.m + first + i / u.cols) * q.n + column + i % u.cols]++;
             }
-            for (uint32_t t = 0; a->rs.shared && t < p.tiles;
+            for (uint32_t t = 0; a->rs.shared_columns && t < p.tiles;
                  t++) { /* whose columns are all someone's */
                 struct mk_tile tile;
                 gemm_rs_tile(&a->rs, t, &tile);
@@ -132,7 +132,7 @@ CASE(test_plans_of_any_rows)
             for (uint64_t i = 0; i < q.m * q.n * a->rs.shots; i++)
                 assert_int_equal(seen[i], 1);
             free(seen);
-            even += a->rs.shared && q.n % a->rs.tile_n == 0 && p.tiles % q.topo.gpus == 0;
+            even += a->rs.shared_columns && q.n % a->rs.tile_n == 0 && p.tiles % q.topo.gpus == 0;
             for (uint32_t g = 1;
                  g < q.topo.gpus && q.n % a->rs.tile_n == 0 && p.tiles % q.topo.gpus == 0; g++)
                 assert_int_equal(shares[g], shares[0]);

@@ -30,7 +30,7 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
     uint32_t beside = p->split.intra_comm_warps;
     struct model_way way = {.senders = mk_pipeline_senders(&p->split),
                             .behind = m->wait,
-                            .outbox = p->straight ? 0 : m->outbox,
+                            .outbox = p->direct_store ? 0 : m->outbox,
                             .pushers = p->split.ctas[MK_INTRA_COMM],
                             .forwards = gathers ? (nodes - 1) * (gpus - 1) : 0};
     /* Elements that a sender takes of a whole tile; where a block's rows end, less. The slowest has
@@ -55,7 +55,7 @@ static struct model_way model_way_of(const struct model_walk *w, const struct ge
         for (int after = 0; after < 2; after++) {
             double alone = machine_send_ns(m, !after, bytes),
                    ns = model_later(together, alone) * halves;
-            if (p->straight) /* all of its consumers' lanes, of each half */
+            if (p->direct_store) /* all of its consumers' lanes, of each half */
                 ns = machine_copy_ns(m, MACHINE_BLOCK, warps / way.senders, 1, MK_PACE_NONE,
                                      2 * bytes);
             (whole ? way.push : way.send)[after] =
@@ -216,7 +216,7 @@ static void model_joint(struct model_walk *w, const struct mk_problem *q,
     uint64_t added = p->gathers ? waves : mk_ceil_div(waves, p->topo.gpus);
     w->compute = (double)waves * (e.begin + (double)e.stages * e.stage + e.end) +
                  (double)added * e.end * peers;
-    double wave = w->compute / (double)waves, waits = p->passing ? 1 : (double)waves;
+    double wave = w->compute / (double)waves, waits = p->via_outbox ? 1 : (double)waves;
     w->compute = (double)(waves - 1) * (wave > link ? wave : link) + wave;
     w->moved = w->end = w->compute + waits * late + link;
     w->network = 0;
@@ -257,7 +257,7 @@ void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struc
 {
     uint32_t ctas = p->split.ctas[MK_COMPUTE];
     if (p->shots == 1) {
-        (p->shared ? model_shared : model_joint)(w, q, p);
+        (p->shared_columns ? model_shared : model_joint)(w, q, p);
         return;
     }
     struct model_engine e = model_engine_of(w, q, 0);

@@ -15,7 +15,7 @@ static int gemm_ar_build(const struct op_descriptor *op, struct mk_plan *p, char
     int result = plan_build_gemm_rs(op, p, &a->rs, 1, error, size);
     if (result)
         return result;
-    if (a->rs.shots == 2 || a->rs.shared) {
+    if (a->rs.shots == 2 || a->rs.shared_columns) {
         a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
         a->direct = p->problem.c_in_heap && p->problem.topo.nodes == 1;
         a->c_offset = p->problem.c_offset;
@@ -28,7 +28,7 @@ static void gemm_ar_tables(struct mk_plan *p, struct op_tables *t)
     struct gemm_ar_plan *a = gemm_ar_plan_in(p);
     uint64_t world = mk_world(&a->rs.topo);
     plan_gemm_rs_tables(&p->problem, &a->rs, t);
-    if (a->rs.shared) {
+    if (a->rs.shared_columns) {
         OP_BUFFERS(t, {"whole", &a->whole, 1, !a->direct, a->block_pitch});
         OP_FLAGS(t, {"whole",
                      &a->flag_whole,
@@ -92,7 +92,8 @@ static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = *nvlink_bytes = 0;
     if (r->shots == 1) {
-        *nvlink_bytes = r->shared ? gemm_ar_shared_bytes(r) : peers * plan_gemm_rs_joint_bytes(r);
+        *nvlink_bytes =
+            r->shared_columns ? gemm_ar_shared_bytes(r) : peers * plan_gemm_rs_joint_bytes(r);
         return;
     }
     for (uint32_t owner = 0; owner < mk_world(&r->topo); owner++) {

@@ -209,7 +209,7 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->n = (uint32_t)q->n;
     r->k = (uint32_t)q->k;
     r->shots = plan_two_shots(&q->tuning) ? 2 : 1;
-    r->shared = q->tuning.shots == MK_SHARED_COLUMNS && world > 1;
+    r->shared_columns = q->tuning.shots == MK_SHARED_COLUMNS && world > 1;
     r->share_cols = cuda ? SHARE_COLUMNS : 8;
     r->gathers = gathers && world > 1;
     r->tile_m = q->tuning.tile_m;
@@ -240,9 +240,9 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes;
     if (tiles * world > UINT32_MAX / 2) /* numbers of tiles have 32 bits */
         return plan_take(p, tiles * world, 0, 0, 0, error, size);
-    r->passing = r->shots == 1 && world > 1 &&
-                 (!cuda || (gathers && !mma && !r->shared && !(r->blocks && world > 2) &&
-                            tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
+    r->via_outbox = r->shots == 1 && world > 1 &&
+                    (!cuda || (gathers && !mma && !r->shared_columns && !(r->blocks && world > 2) &&
+                               tiles > r->split.ctas[MK_COMPUTE] / r->cluster));
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
@@ -258,17 +258,17 @@ int plan_build_gemm_rs(const struct op_descriptor *op, struct mk_plan *p, struct
     r->tiles = r->shard_tiles * blocks;
     r->batch = r->split.ctas[MK_COMPUTE] / r->cluster;
     r->batch = r->batch ? r->batch : 1;
-    r->straight = cuda && !mma && gathers && !q->deterministic && r->shots == 2 &&
-                  r->topo.nodes == 1 && world > 2 && r->tile_n <= PLAN_MOST_JOINT_COLUMNS &&
-                  r->tiles <= STRAIGHT_TILES * r->batch;
+    r->direct_store = cuda && !mma && gathers && !q->deterministic && r->shots == 2 &&
+                      r->topo.nodes == 1 && world > 2 && r->tile_n <= PLAN_MOST_JOINT_COLUMNS &&
+                      r->tiles <= STRAIGHT_TILES * r->batch;
     r->lag = 1;
     gemm_rs_cut_last(q, r, gathers ? 1 : q->tuning.slices);
     if (!gathers)
         q->tuning.slices = r->slices;
     p->chunks = blocks * r->units;
     r->norm = gemm_rs_norm(op, q, (uint32_t)(gathers ? q->m : q->m / world));
-    r->norm_inside = cuda && !mma && gathers && r->norm.columns && r->shots == 1 && !r->shared &&
-                     !r->blocks && r->tile_m <= PLAN_MOST_NORM_ROWS &&
+    r->norm_inside = cuda && !mma && gathers && r->norm.columns && r->shots == 1 &&
+                     !r->shared_columns && !r->blocks && r->tile_m <= PLAN_MOST_NORM_ROWS &&
                      (!r->norm.normed || r->tiles <= r->batch);
     return 0;
 }
@@ -285,7 +285,7 @@ void plan_gemm_rs_tables(const struct mk_problem *q, struct gemm_rs_plan *r, str
 {
     uint64_t slabs = gemm_rs_slabs(r), nodes = r->topo.nodes;
     int boxes = (q->exec == MK_EXEC_CUDA && q->engine != MK_ENGINE_MMA && r->shots == 2) ||
-                r->passing || r->shared;
+                r->via_outbox || r->shared_columns;
     OP_BUFFERS(t,
                {"squares", &r->squares, 1, r->norm_inside && r->norm.normed ? r->m : 0,
                 (r->col_tiles * (r->norm.rows ? 2 : 1) + 1) * 8ull},
@@ -327,7 +327,7 @@ void plan_gemm_rs_pipeline(const struct mk_problem *q, const struct gemm_rs_plan
     out->load_addends = 1;
     out->outbox = GEMM_RS_OUTBOX;
     out->senders = mk_pipeline_senders(&r->split);
-    out->straight = r->shots == 1 || r->straight;
+    out->direct_store = r->shots == 1 || r->direct_store;
     out->owned_pass = r->shots == 1;
     out->grain_rows = r->grain_rows;
     out->grain_cols = r->grain_cols;

@@ -8,7 +8,7 @@
  *   outbox     the epilogue leaves a tile in one of a few places. Senders, warps beside the
  *              engine, take it from there to the peer that adds it, and publish it. A full outbox
  *              holds up the engine: that is the back-pressure of NVLink
- *   straight   there is none: the epilogue stores a tile at the peers, and senders publish it
+ *   direct_store  there is none: the epilogue stores a tile at the peers, and senders publish it
  *   halves     a tile of half the rows keeps half of the engine's consumers busy
  *   tickets    tiles of unequal cost are taken from one counter, by whichever CTA is free */
 #pragma once
@@ -22,7 +22,8 @@ struct mk_pipeline {
     uint32_t load_addends; /* 1: the wait before a tile comes behind its products, for addends */
     uint32_t outbox;       /* places of a CTA's outbox, a tile each; 0: there is none */
     uint32_t senders;      /* warps of a CTA that take tiles from its outbox */
-    uint32_t straight;   /* 1: what leaves for peers leaves from registers; senders only publish */
+    uint32_t
+        direct_store;    /* 1: what leaves for peers leaves from registers; senders only publish */
     uint32_t halves;     /* 1: a tile of at most half of tile_m takes MK_HALF_TILE of its time */
     uint32_t owned_pass; /* 1: senders also publish tiles whose C is an argument of this rank */
     /* in the outbox rows and columns are rounded up to multiples of these */

@@ -203,7 +203,7 @@ MK_ROLE int gemm_ar_shared_intra_comm(const struct gemm_ar_plan *p, struct mk_ct
  * of those kernels. */
 MK_ROLE int gemm_ar_intra_comm(const struct gemm_ar_plan *p, struct mk_cta *cta, int shares)
 {
-    if (shares && p->rs.shared)
+    if (shares && p->rs.shared_columns)
         return gemm_ar_shared_intra_comm(p, cta);
     if (p->rs.shots == 1) /* all has been summed here */
         return 0;

@@ -191,7 +191,7 @@ MK_ROLE int gemm_rs_inter_send(const struct gemm_rs_plan *p, struct mk_cta *cta)
 /* Whether C has also what intra_comm delivers, or awaits. */
 MK_PURE int gemm_rs_others_store(const struct gemm_rs_plan *p)
 {
-    return p->shots == 2 || p->shared;
+    return p->shots == 2 || p->shared_columns;
 }
 
 /* CTAs of a rank that store in C, or push from it. */

@@ -23,11 +23,11 @@ struct gemm_rs_plan {
     uint32_t shots; /* 1: see core/roles/gemm_rs.h */
     /* 1: in one shot, but a rank adds of each tile the columns that are its own, and sends their
      * sums to all (core/roles/gemm_ar_shared.h); so many columns are one rank's */
-    uint32_t shared, share_cols;
-    uint32_t passing; /* 1: in one shot sums pass a CTA's outbox (by wgmma, of several tiles) */
+    uint32_t shared_columns, share_cols;
+    uint32_t via_outbox; /* 1: in one shot sums pass a CTA's outbox (by wgmma, of several tiles) */
     /* 1: in two shots consumers of a GPU store a tile at the peers themselves, where a CTA has few
      * tiles */
-    uint32_t straight;
+    uint32_t direct_store;
     uint32_t gathers; /* 1: every one of several ranks ends with all rows */
     /* Rows from one rank's block to the next: M / W, rounded up; the last ranks have fewer, or
      * none. 0 where blocks are of columns (gemm_ar, core/roles/gemm_ar.h). */

@@ -51,7 +51,7 @@ ENGINE_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32
         if (kind == GEMM_RS_PARTIAL) {
             uint32_t group = w->runs * FRAGMENT_ROWS * FRAGMENT_COLUMNS * p->element_bytes;
             cta_copy_open(own, w->tile.c_local, w->tile.id * p->pieces);
-            if (!straightens || !w->straight)
+            if (!straightens || !w->direct_store)
                 lanes_copy_rows<8, 4>(
                     cta_lane(own), 32, outbox(number, half), 0,
                     launch->peers[w->tile.c_local] + w->to + row / FRAGMENT_ROWS * group, 0, 1,
@@ -61,7 +61,7 @@ ENGINE_MEMBER void reduce_source<op, sums>::send_tile(struct mk_cta *own, uint32
                 ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
             gemm_rs_after(MK_FRESH(p), own, &w->tile, parts);
         } else {
-            op::after(plan, own, &w->tile, row, straightens && w->straight ? 0 : rows, parts);
+            op::after(plan, own, &w->tile, row, straightens && w->direct_store ? 0 : rows, parts);
             if (cta_leads(own))
                 ptx_mbar_arrive(barrier(reduce_shared->taken, number, half));
         }
@@ -100,7 +100,7 @@ ENGINE_MEMBER void reduce_source<op, sums>::sending_warp(uint32_t sender, uint32
         cta_identify(&own, launch, blockIdx.x, 32);
     else
         cta_begin(&own, launch, blockIdx.x, 32, GPU_TRACK_SENDER);
-    if (op::shares && op::tiles(plan)->shared)
+    if (op::shares && op::tiles(plan)->shared_columns)
         send_tiles<op::shares ? (int)REDUCE_SHARED : (int)GEMM_RS_JOINT>(&own, sender, senders);
     else if (op::joint || op::tiles(plan)->shots == 1)
         send_tiles<GEMM_RS_JOINT>(&own, sender, senders);
@@ -121,7 +121,7 @@ ENGINE_MEMBER void reduce_source<op, sums>::beside_engine(uint32_t warp)
         if (ptx_elect())
             describe_all(true);
         __syncwarp();
-        if (!op::shares || !op::tiles(plan)->shared)
+        if (!op::shares || !op::tiles(plan)->shared_columns)
             return;
     }
     if (!senders)
@@ -154,7 +154,7 @@ ENGINE_MEMBER void reduce_source<op, sums>::beside_or_alone(uint32_t warp)
             if (ptx_elect())
                 describe_all(all);
             __syncwarp();
-            if (all && (!op::shares || !op::tiles(plan)->shared))
+            if (all && (!op::shares || !op::tiles(plan)->shared_columns))
                 return;
         }
         if (!senders)

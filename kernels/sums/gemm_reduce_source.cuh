@@ -24,7 +24,8 @@ struct reduce_work {
     /* of a shared one: the rank whose its first columns are; of a slice its columns, the first << 16
      * | the end */
     uint32_t first;
-    uint32_t straight; /* 1: consumers store it where these would take it, who announce it alone */
+    uint32_t
+        direct_store; /* 1: consumers store it where these would take it, who announce it alone */
     struct gemm_rs_terms terms[GEMM_RS_LEVELS];
     uint64_t to; /* where it goes in the heap of this rank (GEMM_RS_SUM) or of the one that adds it,
                   * GEMM_RS_JOINT: in each slab of it, from the first slab on */
@@ -349,20 +350,21 @@ template <class op, int sums> struct reduce_source : reduce_tiles<gemm_engine, o
             ptx_mbar_wait(ptx_shared(&reduce_shared->read[(i - REDUCE_AHEAD) % REDUCE_WORKS]),
                           mbar_phase_of_ring<REDUCE_WORKS>(i - REDUCE_AHEAD), operands->limit_ns);
         w->tile = tile;
-        w->kind = op::gathers && kind == GEMM_RS_JOINT && p->passing &&
+        w->kind = op::gathers && kind == GEMM_RS_JOINT && p->via_outbox &&
                           (i > 0 || number_of(i + 1) < p->tiles)
                       ? (uint32_t)REDUCE_PASSED
                       : (uint32_t)kind;
-        if (op::shares && p->shared) {
+        if (op::shares && p->shared_columns) {
             w->kind = REDUCE_SHARED;
             w->first = gemm_rs_first_sharer(p, &tile);
         }
         w->runs = gemm_rs_grained_cols(p, tile.cols) / p->grain_cols;
-        w->straight = !straightens              ? 0
-                      : kind == GEMM_RS_PARTIAL ? p->straight
-                      : kind == GEMM_RS_OWN
-                          ? op::spreads(plan) && (p->straight || number_of(i + 1) >= p->tiles)
-                          : 0;
+        w->direct_store =
+            !straightens              ? 0
+            : kind == GEMM_RS_PARTIAL ? p->direct_store
+            : kind == GEMM_RS_OWN
+                ? op::spreads(plan) && (p->direct_store || number_of(i + 1) >= p->tiles)
+                : 0;
         w->number = passed;
         passed += passes(kind);
         w->epoch = cta.epoch;
@@ -518,8 +520,8 @@ template <class op, int sums> struct reduce_source : reduce_tiles<gemm_engine, o
 
     ENGINE_MEMBER void publish(uint32_t i, uint32_t half) const
     {
-        if (op::gathers && work(i)->kind == GEMM_RS_OWN && !(straightens && work(i)->straight) &&
-            passes(GEMM_RS_OWN)) {
+        if (op::gathers && work(i)->kind == GEMM_RS_OWN &&
+            !(straightens && work(i)->direct_store) && passes(GEMM_RS_OWN)) {
             ptx_bulk_wait_all();
             ptx_fence_async();
             ptx_mbar_arrive(barrier(reduce_shared->there, work(i)->number, half));

@@ -184,8 +184,8 @@ ENGINE_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
     ptx_mbar_wait(barrier(reduce_shared->taken, w->number, half),
                   mbar_phase_before(mbar_phase_of_ring<GEMM_RS_OUTBOX>(w->number)),
                   operands->limit_ns);
-    const uint32_t straight = straightens ? __shfl_sync(0xffffffff, w->straight, 0) : 0;
-    if (kind == GEMM_RS_OWN && !straight)
+    const uint32_t direct_store = straightens ? __shfl_sync(0xffffffff, w->direct_store, 0) : 0;
+    if (kind == GEMM_RS_OWN && !direct_store)
         return false;
     if constexpr (op::shares && shape::tile_n <= PLAN_MOST_JOINT_COLUMNS)
         if (kind == REDUCE_SHARED) {
@@ -229,15 +229,15 @@ ENGINE_MEMBER bool reduce_source<op, sums>::store_sums(uint32_t i,
     if (straightens && kind == GEMM_RS_OWN) {
         spread<shape>(w, sum, row);
     } else {
-        char *to = kind == GEMM_RS_SUM || straight
-                       ? (straight ? launch->peers[w->tile.c_local] : launch->heap) + w->to +
+        char *to = kind == GEMM_RS_SUM || direct_store
+                       ? (direct_store ? launch->peers[w->tile.c_local] : launch->heap) + w->to +
                              fragment_offset<shape::number>(row, w->runs)
                        : outbox(w->number, half) + fragment_offset<shape::number>(within, w->runs);
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             fragments_store<shape::number>(
                 to + m * (64 / FRAGMENT_ROWS) * w->runs * fragment_bytes<shape::number>, sum[m],
-                !straight || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op>());
+                !direct_store || row + m * 64 < w->tile.rows ? w->runs : 0, reduce_lane<op>());
     }
     ptx_bar_sync(named_warpgroup(half));
     if (threadIdx.x % 128 == 0)

@@ -11,7 +11,7 @@ static int gemm_ar_publish(const struct mk_plan *plan, const struct gemm_ar_plan
                            struct mk_cta *cta, const struct mk_tile *t, uint32_t first,
                            uint32_t rows, uint32_t parts)
 {
-    if (p->rs.shared)
+    if (p->rs.shared_columns)
         return mk_cta_settle(cta) || gemm_ar_share(p, cta, t, first, rows, parts);
     if (p->rs.shots == 1)
         return sim_gemm_rs_joint(plan, &p->rs, cta, t, first, rows, parts);

@@ -13,7 +13,7 @@ static inline int sim_gemm_rs_joint(const struct mk_plan *plan, const struct gem
 {
     if (plan->problem.exec == MK_EXEC_CUDA)
         return gemm_rs_exchange(p, cta, t, first, rows, parts);
-    return p->passing ? gemm_rs_joint(p, cta, t) : 0;
+    return p->via_outbox ? gemm_rs_joint(p, cta, t) : 0;
 }
 
 /* Behind a compute CTA's last tile: norms of the rows whose sums are here. */
@@ -63,7 +63,7 @@ static inline void sim_gemm_rs_operands(const struct mk_plan *plan, const struct
     out->blocks = p->blocks;
     for (uint32_t i = 0; i < p->blocks; i++)
         out->block_end[i] = gemm_rs_block_end(p, i) * MK_SUM_STAGE;
-    if (p->passing && plan->problem.exec == MK_EXEC_HOST) { /* added to behind the exchange */
+    if (p->via_outbox && plan->problem.exec == MK_EXEC_HOST) { /* added to behind the exchange */
         out->c_space = MK_SPACE_HEAP;
         out->c = gemm_rs_outbox_place(p, t);
         out->c_pitch = t->cols;

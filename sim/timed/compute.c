@@ -244,7 +244,7 @@ static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
         if (w->error)
             return 1;
     }
-    double outbox = w->pipeline.straight ? 0 : w->machine->outbox / r->slow.gpu;
+    double outbox = w->pipeline.direct_store ? 0 : w->machine->outbox / r->slow.gpu;
     timed_spend(c, TIMED_TILES, compute_end(c, o) + outbox);
     timed_sync(c);
     e->made++;

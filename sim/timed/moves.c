@@ -45,7 +45,7 @@ static double moves_peer_ns(const struct timed_cta *c, double moved, double slow
     const struct machine_rate *rate = moves_rate(c);
     double start = c->goes_on ? 0 : rate->start, bytes = (double)c->bytes;
     double alone = (start + (rate->peer > 0 ? bytes / rate->peer : 0)) * slowed;
-    if (c->kind == TIMED_SENDS && w->machine->send > 0 && !w->pipeline.straight)
+    if (c->kind == TIMED_SENDS && w->machine->send > 0 && !w->pipeline.direct_store)
         alone = machine_send_ns(w->machine, moves_products_left(c) > 0, bytes) /
                 timed_rank_of(c)->slow.gpu;
     if (w->pace_rate > 0 && (c->kind == TIMED_SENDS || c->kind == MACHINE_WARP))

@@ -263,14 +263,15 @@ static int world_make(struct timed_world *w)
     else
         plan_pipeline(plan, &w->pipeline);
     w->senders = w->pipeline.senders;
-    w->sends = w->pipeline.straight && plan_two_shots(&q->tuning) ? MACHINE_BLOCK : MACHINE_WARP;
+    w->sends =
+        w->pipeline.direct_store && plan_two_shots(&q->tuning) ? MACHINE_BLOCK : MACHINE_WARP;
     w->by_hand = cuda && (w->op->handed || w->pipeline.tickets);
     w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
     /* nothing of its CTA stands behind its last tile, which goes without a pace: in one shot of one
      * tile a CTA that is all; and consumers' own stores keep none */
     int unpaced = q->tuning.shots == MK_ONE_SHOT
                       ? plan->tiles <= split->ctas[MK_COMPUTE] / w->cluster
-                      : w->pipeline.straight;
+                      : w->pipeline.direct_store;
     w->pace_rate = q->tuning.pace != MK_PACE_NONE && !unpaced ? 512.0 / q->tuning.pace : 0;
     w->tile =
         machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n, plan_row_ctas(&q->tuning));

@@ -79,8 +79,8 @@ static inline int hopper_passes(const struct sim_world_config *c)
     char error[256];
     if (plan_build(&p, &c->problem, 0, 0, error, sizeof error))
         return 0;
-    return (p.problem.op == MK_OP_GEMM_RS && gemm_rs_plan_of(&p)->passing) ||
-           (p.problem.op == MK_OP_GEMM_AR && gemm_ar_plan_of(&p)->rs.passing);
+    return (p.problem.op == MK_OP_GEMM_RS && gemm_rs_plan_of(&p)->via_outbox) ||
+           (p.problem.op == MK_OP_GEMM_AR && gemm_ar_plan_of(&p)->rs.via_outbox);
 }
 
 /* Slices of K that such a plan's last tiles are cut in; 0: it is refused. */
