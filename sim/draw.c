@@ -6,7 +6,6 @@
 #include "sim/world.h"
 #include "core/plan/plan_fields.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

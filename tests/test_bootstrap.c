@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 
 #include "tests/helpers/test.h"
 

@@ -4,7 +4,6 @@
 #include "tests/helpers/json.h"
 
 #include <arpa/inet.h>
-#include <sys/socket.h>
 #include "tests/helpers/folder.h"
 #include "tests/helpers/free_port.h"
 

@@ -5,8 +5,6 @@
 #include "tests/helpers/job.h"
 #include "tests/helpers/sysfs_tree.h"
 
-#include <sched.h>
-
 #include "tests/helpers/test.h"
 
 enum { NODES = 2, GPUS = 2, WORLD = NODES * GPUS };

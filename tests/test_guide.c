@@ -2,7 +2,6 @@
  * `make uninstall` takes it away, they compile by the guide's line against that alone, run, and
  * give right results; the one that the guide shows is the first of them. */
 #include <arpa/inet.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "tests/helpers/free_port.h"

@@ -1,7 +1,6 @@
 /* A file that a stranger made may say anything, and none of it is run, moves the cursor of who
  * looks at it, or keeps a reader busy for ever. */
 #include <sqlite3.h>
-#include <sys/stat.h>
 
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"

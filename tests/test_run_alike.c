@@ -5,7 +5,6 @@
 #include "tests/helpers/command.h"
 
 #include <arpa/inet.h>
-#include <sys/socket.h>
 #include "tests/helpers/folder.h"
 
 static struct command_run ranks[2];

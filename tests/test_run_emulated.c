@@ -6,7 +6,6 @@
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
 
-#include <fcntl.h>
 #include <sqlite3.h>
 
 #define SECONDS (60 * SLOWDOWN)

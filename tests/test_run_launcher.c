@@ -4,7 +4,6 @@
 #include "tests/helpers/command.h"
 
 #include <arpa/inet.h>
-#include <sys/socket.h>
 #include "tests/helpers/free_port.h"
 #include "tests/helpers/sanitized.h"
 

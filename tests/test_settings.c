@@ -3,7 +3,6 @@
  * sense is refused with a sentence before anything starts. */
 #include "core/comm/comm_parts.h"
 
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tests/helpers/free_port.h"

@@ -1,7 +1,6 @@
 /* The command ring's, the flags' and the efa fabric's protocol holds in every interleaving of its
  * models (tests/spin), and each broken variant of it has one in which it fails. docs/MODEL.md says
  * what the models leave out. */
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/helpers/test.h"

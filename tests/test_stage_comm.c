@@ -6,8 +6,6 @@
 #include "tests/helpers/fake_copier.h"
 #include "tests/helpers/job.h"
 
-#include <math.h>
-
 #include "tests/helpers/test.h"
 
 enum { M = 64, N = 24, K = 32, NODES = 2, LAUNCHES = 6 };

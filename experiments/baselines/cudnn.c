@@ -9,15 +9,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 struct baseline_cudnn {
     pid_t child;
@@ -41,22 +37,21 @@ int baseline_cudnn_open(struct baseline_cudnn **out, int gpu, char *error, size_
     if (b->said < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return mk_fail(-EIO, error, size, "no way to speak with python3: %s", strerror(errno));
     snprintf(number, sizeof number, "%d", gpu);
-    char *const argv[] = {"python3", script, number, NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, ends[1], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&files, b->said, STDERR_FILENO);
-    result = -posix_spawnp(&b->child, argv[0], &files, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
+    char *const words[] = {"python3", script, number, NULL};
+    const struct process_how how = {.program = "python3",
+                                    .words = words,
+                                    .in = ends[1],
+                                    .out = ends[1],
+                                    .err = b->said,
+                                    .death = SIGKILL};
+    const pid_t child = process_start(&how);
     close(ends[1]);
     b->socket = ends[0];
-    b->answers = result ? NULL : fdopen(ends[0], "r");
-    if (result) {
-        b->child = 0;
-        snprintf(error, size, "python3 does not start: %s", strerror(-result));
-    }
-    return result ? result : b->answers ? 0 : -ENOMEM;
+    if (child < 0)
+        return mk_fail(child, error, size, "python3 does not start: %s", strerror(-child));
+    b->child = child;
+    b->answers = fdopen(ends[0], "r");
+    return b->answers ? 0 : -ENOMEM;
 }
 
 /* A line of its answers; NULL where none comes within `seconds`. */
@@ -102,8 +97,8 @@ void baseline_cudnn_close(struct baseline_cudnn *b)
     if (!b)
         return;
     if (b->child) {
-        kill(b->child, SIGKILL); /* nothing of it is needed any more */
-        waitpid(b->child, NULL, 0);
+        kill(-b->child, SIGKILL); /* nothing of it is needed any more */
+        process_end(b->child);
     }
     if (b->answers)
         fclose(b->answers);

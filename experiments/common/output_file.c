@@ -134,7 +134,8 @@ FILE *output_open(const char *path)
     return f;
 }
 
-void output_discard(const char *path)
+/* Removes what was written to `path` so far, where that is a regular file. NULL is none. */
+static void output_file_discard(const char *path)
 {
     struct stat written;
     if (path && !lstat(path, &written) && S_ISREG(written.st_mode))
@@ -150,7 +151,7 @@ int output_close(FILE *f, const char *path)
         error = errno;
     }
     if (failed)
-        output_discard(path);
+        output_file_discard(path);
     return failed ? -error : 0;
 }
 

@@ -39,8 +39,5 @@ FILE *output_open(const char *path);
  * mislead, but for a device or a pipe. */
 int output_close(FILE *f, const char *path);
 
-/* Removes what was written to `path` so far, where that is a regular file. NULL is none. */
-void output_discard(const char *path);
-
 /* Whether two of them are one file. NULL is none. */
 int output_same(const char *one, const char *other);

@@ -12,7 +12,7 @@ struct result_file {
 /* 0 or -ENOMEM; nothing is open then. */
 int result_open(struct result_file *r);
 
-/* Writes the text to `path`. A regular file is replaced as a whole (trace_output.h), and keeps its
+/* Writes the text to `path` (NULL: standard output). A regular file is replaced as a whole (trace_output.h), and keeps its
  * contents if that fails; to a device, a pipe or the file that is standard output it is appended. 0
  * or -errno. */
 int result_close(struct result_file *r, const char *path);

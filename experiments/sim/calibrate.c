@@ -8,6 +8,7 @@
 #include "experiments/common/gpu.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "experiments/common/result_file.h"
 #include "experiments/sim/calibrate_measure.h"
 #include "experiments/sim/fit.h"
 #include "experiments/sim/validate.h"
@@ -132,12 +133,16 @@ static int calibrate_write(const char *path, const struct mk_machine *m, const c
                            char *error, size_t size)
 {
     char text[8192];
-    FILE *out = path ? output_open(path) : stdout;
+    struct result_file file;
+    int rc = result_open(&file);
     machine_write(m, text, sizeof text);
-    if (!out || fprintf(out, "%s%s", how, text) < 0 || (path && output_close(out, path)))
-        return mk_fail(STATUS_FAILED, error, size, "%s could not be written",
-                       path ? path : "standard output");
-    return STATUS_DONE;
+    if (!rc) {
+        fprintf(file.out, "%s%s", how, text);
+        rc = result_close(&file, path);
+    }
+    return !rc ? STATUS_DONE
+               : mk_fail(STATUS_FAILED, error, size, "%s could not be written",
+                         path ? path : "standard output");
 }
 
 static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *error, size_t size)

@@ -1,6 +1,7 @@
-/* An export or a picture of a trace is there whole or not at all: whatever ends the writing of it
- * early (a signal, a limit, a full disk, a drawing program that fails), the file that had the name
- * before is as it was, nothing else is left, and the exit status says so. */
+/* What a command writes, a trace, an export or a picture of one, is there whole or not at all:
+ * whatever ends the writing of it early (a signal, a limit, a full disk, a drawing program that
+ * fails), the file that had the name before is as it was, nothing else is left, no process either,
+ * and the exit status says so. Who stops reading its output still gets its files. */
 #include "tests/helpers/command.h"
 #include <dirent.h>
 #include <sys/stat.h>
@@ -109,12 +110,31 @@ CASE(test_signal)
 {
     end_while_writing(at("trace export %s/big.db --out %s/old"), SIGINT);
     end_while_writing(at("trace export %s/big.db --out %s/old"), SIGTERM);
+    end_while_writing(at("sim ag_gemm --launches 20 --trace %s/old"), SIGINT);
+    end_while_writing(at("sim ag_gemm --launches 20 --trace %s/old"), SIGHUP);
+    end_while_writing(at("bench trace --file %s/old --events 1000000 --nodes 2 --gpus 2"), SIGTERM);
+}
+
+/* Waits, 60 s at most, for the end of a process whose parent is gone: it may lie there dead. */
+static void assert_ends(pid_t pid)
+{
+    for (int i = 0; i < 6000 && !kill(pid, 0); i++) {
+        char text[256] = "", path[64];
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+        FILE *f = fopen(path, "r");
+        const int dead = !f || !fgets(text, sizeof text, f) || strstr(text, ") Z");
+        if (f)
+            fclose(f);
+        if (dead)
+            return;
+        usleep(10000);
+        assert_int_not_equal(i, 5999);
+    }
 }
 
 /* Its python3 draws for ever; it ends with it. */
 CASE(test_signal_while_drawing)
 {
-    int status = 0;
     pid_t drawing[4];
     put("%s/old", "what was there");
     put("%s/bin/python3", "#!/bin/sh\necho drawing\nexec sleep 1000\n");
@@ -129,20 +149,38 @@ CASE(test_signal_while_drawing)
     command_finish(&r, 60);
     assert_int_equal(r.signal, SIGINT);
     assert_kept("trace plot");
-    /* its parent is gone, and it may lie there dead */
-    for (int i = 0; kill(drawing[0], 0) == 0; i++) {
-        char text[256] = "", path[64];
-        snprintf(path, sizeof path, "/proc/%d/stat", (int)drawing[0]);
-        FILE *f = fopen(path, "r");
-        if (f && (!fgets(text, sizeof text, f) || strstr(text, ") Z")))
-            status = 1;
-        if (f)
-            fclose(f);
-        if (status)
-            break;
+    assert_ends(drawing[0]);
+}
+
+/* Both ends of a bench run when it is interrupted. */
+CASE(test_signal_while_measuring)
+{
+    pid_t children[4];
+    int found = 0;
+    put("%s/old", "what was there");
+    command_start(&r, at("bench fabric --nic soft --iters 10000000 --size 16 --json %s/old"), NULL);
+    for (int i = 0; i < 2000 && !found; i++) {
         usleep(10000);
-        assert_int_not_equal(i, 5999);
+        found = command_children(r.pid, children, 4);
     }
+    assert_int_equal(found, 1);
+    kill(r.pid, SIGINT);
+    command_finish(&r, 60);
+    assert_int_equal(r.signal, SIGINT);
+    assert_ends(children[0]);
+    assert_kept("bench fabric");
+}
+
+CASE(test_nobody_reads)
+{
+    in_shell("exec 3>&1; { $M run ag_gemm --exec host --shape 64,64,64 --iters 1 --json run.json "
+             "--trace run.db >&4; echo status $? >&3; } 4>&1 >&3 | true");
+    command_finish(&r, 60);
+    assert_non_null(strstr(r.out_text, "status 3"));
+    assert_non_null(strstr(r.err_text, "the table could not be written: Broken pipe"));
+    assert_int_equal(command_lines(r.err_text), 1);
+    assert_int_equal(files_with("run.json", 0), 1);
+    assert_int_equal(files_with("run.db", 0), 1);
 }
 
 static void expect_failed(const char *script, const char *says)
