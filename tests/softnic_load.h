@@ -66,13 +66,6 @@ static inline void nic_configure(const char *options)
         fail_msg("%s", nic.softnic_error());
 }
 
-static inline double nic_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 enum {
     NIC_ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
               IBV_ACCESS_REMOTE_ATOMIC
@@ -251,7 +244,7 @@ static inline int end_receive(struct end *e, uint64_t id, size_t offset, uint32_
 static inline struct ibv_wc cq_take(struct ibv_cq *cq)
 {
     struct ibv_wc wc;
-    for (double end = nic_seconds() + 60; nic_seconds() < end;)
+    for (double end = test_seconds() + 60; test_seconds() < end;)
         if (ibv_poll_cq(cq, 1, &wc) == 1)
             return wc;
     fail_msg("no completion within a minute");
@@ -268,7 +261,7 @@ static inline void cq_expect(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status 
 static inline bool cq_silent(struct ibv_cq *cq, int milliseconds)
 {
     struct ibv_wc wc;
-    for (double end = nic_seconds() + milliseconds * 1e-3; nic_seconds() < end; usleep(500))
+    for (double end = test_seconds() + milliseconds * 1e-3; test_seconds() < end; usleep(500))
         if (ibv_poll_cq(cq, 1, &wc))
             return false;
     return true;

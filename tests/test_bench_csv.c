@@ -25,10 +25,7 @@ static const char *in_folder(const char *name)
 
 static const char *read_text(const char *name)
 {
-    FILE *f = fopen(in_folder(name), "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
+    test_read_file(in_folder(name), text, sizeof text);
     return text;
 }
 

@@ -75,10 +75,7 @@ static void report(enum mk_op op, const char *lines)
     text[fread(text, 1, sizeof text - 1, f)] = '\0';
     fclose(f);
     assert_non_null(strstr(text, "\"nvlink_bytes\": 12345678901,"));
-    f = fopen(csv, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
+    test_read_file(csv, text, sizeof text);
     says("tokens", 1, "512");
     says("experts_per_token", 2, "2");
     says("rows", 1, "1000");

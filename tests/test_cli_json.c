@@ -19,10 +19,7 @@ static struct json *result_of(const char *line)
     command_finish(&r, 120);
     if (r.status)
         fail_msg("mkernel %s: status %d, \"%s\"", all, r.status, r.err_text);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
+    test_read_file(path, text, sizeof text);
     unlink(path);
     struct json *j = json_read(text);
     if (!j)
@@ -202,10 +199,7 @@ CASE(test_standard_output_is_a_file)
     assert_int_equal(r.status, 0);
     assert_non_null(strstr(r.err_text, "verdict   done"));
     snprintf(path, sizeof path, "%s/both", folder);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
+    test_read_file(path, text, sizeof text);
     assert_memory_equal(text, "first\n{", 7);
     struct json *j = json_read(text + 6);
     assert_non_null(j);

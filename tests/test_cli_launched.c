@@ -56,10 +56,7 @@ CASE(two_ranks_are_the_two_ends_of_a_fabric)
     assert_int_equal(count_of(ranks[0].out_text, "t_typical"), 1);
     expect_silent(1);
     snprintf(line, sizeof line, "%s/fabric.json", folder);
-    FILE *f = fopen(line, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
+    test_read_file(line, text, sizeof text);
     struct json *j = json_read(text);
     assert_non_null(j);
     json_free(j);

@@ -36,10 +36,7 @@ static void in_shell(const char *script)
 
 static void put(const char *name, const char *text)
 {
-    FILE *f = fopen(at(name), "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    test_write_file(at(name), text);
 }
 
 /* Whether a file holds exactly this. */

@@ -12,15 +12,6 @@
 #define TIMEOUT_NS 30000000000ull
 #define TOLD_S 10.0 /* 0.4 where nothing else runs; a busy machine adds what it likes */
 
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "rank %u, line %d: not so: %s (%s)\n", id->rank, __LINE__, #condition, \
-                    comm ? mk_error(comm) : "");                                                   \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
 /* What is asked of the ranks' processes. */
 static uint32_t asked_op(void)
 {
@@ -283,23 +274,14 @@ CASE(late_ranks_are_not_accused)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(const struct ranks_identity *id);
-    } scenes[] = {{"shapes", scene_shapes},
-                  {"operators", scene_operators},
-                  {"options", scene_options},
-                  {"then_plan", scene_then_plan},
-                  {"then_destroy", scene_then_destroy},
-                  {"then_close", scene_then_close},
-                  {"plans", scene_plans},
-                  {"late", scene_late}};
-    struct ranks_identity id;
-    if (ranks_identity(argc, argv, &id)) {
-        for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
-            if (!strcmp(scenes[i].name, id.scene))
-                return scenes[i].run(&id);
-        return 1;
-    }
-    return cmocka_run_group_tests(test_cases, NULL, NULL);
+    static const struct ranks_scene scenes[] = {{"shapes", scene_shapes},
+                                                {"operators", scene_operators},
+                                                {"options", scene_options},
+                                                {"then_plan", scene_then_plan},
+                                                {"then_destroy", scene_then_destroy},
+                                                {"then_close", scene_then_close},
+                                                {"plans", scene_plans},
+                                                {"late", scene_late}};
+    const int status = ranks_play(argc, argv, scenes, sizeof scenes / sizeof *scenes);
+    return status < 0 ? cmocka_run_group_tests(test_cases, NULL, NULL) : status;
 }

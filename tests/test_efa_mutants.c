@@ -138,14 +138,11 @@ static uint32_t number_of(const char *file)
 static void write_mutant(const struct mutant *m, const char *path)
 {
     static char text[1 << 16];
-    FILE *f = fopen(m->file, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
+    test_read_file(m->file, text, sizeof text);
     char *at = strstr(text, m->from);
     if (!at || strstr(at + 1, m->from))
         fail_msg("%s has not one place that reads: %s", m->file, m->from);
-    f = fopen(path, "w");
+    FILE *f = fopen(path, "w");
     assert_non_null(f);
     fprintf(f, "%.*s%s%s", (int)(at - text), text, m->to, at + strlen(m->from));
     assert_int_equal(fclose(f), 0);

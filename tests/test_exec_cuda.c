@@ -396,12 +396,12 @@ static int hang(const struct bootstrap_config *c, char *text, size_t size, void 
     comm_fail(comm, &f);
     if (waits)
         result = mk_wait(comm);
-    double began = job_now();
+    double began = test_seconds();
     mk_comm_close(comm);
     snprintf(text, size, "%d frees, %d copies, %.1f s", cuda.frees, cuda.ordered,
-             job_now() - began);
+             test_seconds() - began);
     /* with no wait before, closing is what asks the kernel to end, and gives it its 2 s */
-    return cuda.frees || !cuda.ordered || job_now() - began > (waits ? 0.1 : 2.0) ? -1 : 0;
+    return cuda.frees || !cuda.ordered || test_seconds() - began > (waits ? 0.1 : 2.0) ? -1 : 0;
 }
 
 CASE(closing_leaves_a_kernel_that_hangs)

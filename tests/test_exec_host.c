@@ -17,15 +17,6 @@
 
 /* ---- what a rank does ---- */
 
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "rank %u, line %d: not so: %s (%s)\n", id->rank, __LINE__, #condition, \
-                    comm ? mk_error(comm) : "");                                                   \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-
 static struct mk_comm *open_comm(const struct ranks_identity *id, uint32_t trace_events)
 {
     struct mk_config config;
@@ -336,17 +327,9 @@ CASE(test_close)
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(const struct ranks_identity *id);
-    } scenes[] = {{"product", scene_product}, {"ring", scene_ring},     {"plans", scene_plans},
-                  {"hang", scene_hang},       {"killed", scene_killed}, {"close", scene_close}};
-    struct ranks_identity id;
-    if (ranks_identity(argc, argv, &id)) {
-        for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
-            if (!strcmp(scenes[i].name, id.scene))
-                return scenes[i].run(&id);
-        return 1;
-    }
-    return cmocka_run_group_tests(test_cases, NULL, NULL);
+    static const struct ranks_scene scenes[] = {{"product", scene_product}, {"ring", scene_ring},
+                                                {"plans", scene_plans},     {"hang", scene_hang},
+                                                {"killed", scene_killed},   {"close", scene_close}};
+    const int status = ranks_play(argc, argv, scenes, sizeof scenes / sizeof *scenes);
+    return status < 0 ? cmocka_run_group_tests(test_cases, NULL, NULL) : status;
 }

@@ -15,13 +15,6 @@ enum { M = 64, N = 64, K = 64 };
 static int hangs, slow_ms; /* hangs: 1: until `released` */
 static int released;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 void cblas_sgemm(const enum CBLAS_ORDER order, const enum CBLAS_TRANSPOSE ta,
                  const enum CBLAS_TRANSPOSE tb, const blasint m, const blasint n, const blasint k,
                  const float alpha, const float *a, const blasint lda, const float *b,
@@ -70,10 +63,10 @@ CASE(test_slow_tiles)
 {
     open_one(1000000000);
     slow_ms = 200;
-    double start = now();
+    double start = test_seconds();
     assert_int_equal(mk_ag_gemm(plan, a, b, c, NULL), 0);
     assert_int_equal(mk_wait(comm), 0);
-    assert_true(now() - start >= 3);
+    assert_true(test_seconds() - start >= 3);
     slow_ms = 0;
     mk_comm_close(comm);
     free_all();
@@ -82,15 +75,15 @@ CASE(test_slow_tiles)
 static void expect_hang(double start, double least, double most)
 {
     const char *text = mk_error(comm);
-    double took = now() - start;
+    double took = test_seconds() - start;
     if (took < least || took > most * SLOWDOWN)
         fail_msg("it took %.2f s, not %.1f to %.1f", took, least, most);
     if (!strstr(text, "ag_gemm: rank 0 CTA ") ||
         !strstr(text, "its own computation to go on in epoch 1"))
         fail_msg("\"%s\"", text);
-    start = now();
+    start = test_seconds();
     mk_comm_close(comm);
-    assert_true(now() - start < 2.5 * SLOWDOWN);
+    assert_true(test_seconds() - start < 2.5 * SLOWDOWN);
 }
 
 CASE(test_hang)
@@ -98,7 +91,7 @@ CASE(test_hang)
     open_one(1000000000);
     hangs = 1;
     released = 0;
-    double start = now();
+    double start = test_seconds();
     assert_int_equal(mk_ag_gemm(plan, a, b, c, NULL), 0);
     assert_int_equal(mk_wait(comm), -EIO);
     expect_hang(start, 1, 5);
@@ -116,7 +109,7 @@ CASE(test_hang_with_a_full_queue)
     open_one(1000000000);
     hangs = 1;
     released = 0;
-    double start = now();
+    double start = test_seconds();
     for (int i = 0; i < 400 && !result; i++)
         result = mk_ag_gemm(plan, a, b, c, NULL);
     assert_int_not_equal(result, 0);

@@ -231,9 +231,7 @@ CASE(a_schema_runs_nothing)
         RUN("trace", "summary", changed("trace.db", traces[i].sql));
         is_refused(traces[i].words);
     }
-    FILE *sweep = fopen("sweep.yaml", "w");
-    fputs("name: s\nset: {exec: sim}\nvary:\n  op: [ag_gemm]\n", sweep);
-    fclose(sweep);
+    test_write_file("sweep.yaml", "name: s\nset: {exec: sim}\nvary:\n  op: [ag_gemm]\n");
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
         RUN("results", changed("results.db", results[i].sql));
         is_refused(results[i].words);
@@ -244,9 +242,7 @@ CASE(a_schema_runs_nothing)
 
 CASE(a_trigger_does_not_run)
 {
-    FILE *sweep = fopen("one.yaml", "w");
-    fputs("name: s\nset: {exec: sim, gpus: 2}\nvary:\n  op: [ag_gemm]\n", sweep);
-    fclose(sweep);
+    test_write_file("one.yaml", "name: s\nset: {exec: sim, gpus: 2}\nvary:\n  op: [ag_gemm]\n");
     RUN("sweep", "one.yaml", "--out", "one.db");
     assert_int_equal(r.status, 0);
     RUN("sweep", "one.yaml", "--repeats", "2", "--out",

@@ -438,23 +438,14 @@ CASE(what_was_found_stays_mended)
         if (!WIFEXITED(status) || WEXITSTATUS(status) != found[i].status)
             fail_msg("status %x of mkernel %s after %s", status, found[i].line, found[i].sql);
     }
-    FILE *f = fopen("x", "w");
-    fputs("like = 8xH200-cx7\nnvlink_in = 1e-300 GB/s\n", f);
-    fclose(f);
+    test_write_file("x", "like = 8xH200-cx7\nnvlink_in = 1e-300 GB/s\n");
     check("sim ag_gemm --gpus 2 --shape 1024,512,512 --machine x", "nvlink_in = 1e-300 GB/s");
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 CASE(numbers_do_no_harm)
 {
     const char *asked = getenv("FUZZ_SECONDS"), *seed = getenv("FUZZ_SEED");
-    double end = now() + (asked ? atof(asked) : 4);
+    double end = test_seconds() + (asked ? atof(asked) : 4);
     uint64_t first = seed ? strtoull(seed, NULL, 10) : 1, n = 0;
     /* a case for each seed, so that one can be played again: FUZZ_SECONDS=0 FUZZ_SEED=N */
     do {
@@ -462,7 +453,7 @@ CASE(numbers_do_no_harm)
         fflush(stdout);
         mk_random_unit(&state_of_random);
         (void (*[])(void)){traces, results, texts}[(first + n++) % 3]();
-    } while (now() < end);
+    } while (test_seconds() < end);
     printf("%lu cases from seed %lu\n", n, first);
 }
 

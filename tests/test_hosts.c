@@ -16,10 +16,7 @@ static void write_file(const char *name, const char *text, int mode)
 {
     char full[128];
     snprintf(full, sizeof full, "%s/%s", folder, name);
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    test_write_file(full, text);
     assert_int_equal(chmod(full, (mode_t)mode), 0);
 }
 

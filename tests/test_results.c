@@ -133,9 +133,7 @@ CASE(figures_are_counted_as_nccl_tests_does)
     snprintf(path, sizeof path, "%s/out.json", folder);
     results("%s export --json %s", one, path);
     works(0);
-    FILE *f = fopen(path, "r");
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
+    test_read_file(path, text, sizeof text);
     struct json *j = json_read(text);
     assert_non_null(j);
     int seen = 0;
@@ -352,9 +350,7 @@ CASE(pictures_show_the_tables_numbers)
     snprintf(path, sizeof path, "%s/out.json", folder);
     results("%s export --json %s --only exec=host;shape=256,128,256", one, path);
     works(0);
-    FILE *f = fopen(path, "r");
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
+    test_read_file(path, text, sizeof text);
     struct json *table = json_read(text);
     assert_non_null(table);
     results("%s plot time --data --x roles --only exec=host;shape=256,128,256", one);

@@ -298,10 +298,7 @@ CASE(test_trace)
              json, file);
     command_start(&r, line, NULL);
     expect(0, "verdict   right", "all right");
-    FILE *f = fopen(json, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
+    test_read_file(json, text, sizeof text);
     unlink(json);
     assert_non_null(strstr(text, "\"exec\": \"emulated\""));
     assert_int_equal(sqlite3_open_v2(file, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
@@ -331,13 +328,6 @@ CASE(test_trace)
 
 /* ---- failures ---- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static char state_of(pid_t pid)
 {
     char path[64], letter = 0;
@@ -355,7 +345,8 @@ static char state_of(pid_t pid)
 static void wait_for_state(const char *letters)
 {
     const struct timespec moment = {0, 10000000};
-    for (double start = now(); now() - start < SECONDS; nanosleep(&moment, NULL)) {
+    for (double start = test_seconds(); test_seconds() - start < SECONDS;
+         nanosleep(&moment, NULL)) {
         pid_t children[8];
         int count = command_children(r.pid, children, 8);
         for (int i = 0; i < count; i++) {
@@ -375,7 +366,7 @@ static void wait_for_state(const char *letters)
 static void expect_in_time(double from, const char *err)
 {
     expect(3, "", err);
-    double took = now() - from;
+    double took = test_seconds() - from;
     if (took > (TIMEOUT + 2 + 10) * SLOWDOWN)
         fail_msg("it took %.1f s\n%s", took, r.err_text);
     assert_int_equal(command_lines(r.err_text), 1);
@@ -390,7 +381,7 @@ CASE(test_killed_rank)
     for (int i = 0; i < 3; i++) {
         command_start(&r, lines[i], "MKERNEL_TEST_DIE=1,3", NULL);
         wait_for_state("ZX");
-        expect_in_time(now(), "rank 1 was killed by signal 9");
+        expect_in_time(test_seconds(), "rank 1 was killed by signal 9");
         assert_non_null(strstr(r.err_text, "rank 1 is lost"));
     }
 }
@@ -408,7 +399,7 @@ CASE(test_stopped_rank)
     for (int i = 0; i < 4; i++) {
         command_start(&r, lines[i], "MKERNEL_TEST_STOP=1,3", NULL);
         wait_for_state("Tt");
-        expect_in_time(now(), "; rank 1 did not end");
+        expect_in_time(test_seconds(), "; rank 1 did not end");
         if (i == 1 && strstr(r.err_text, "rank 0's proxy could not reach rank 1 with "))
             continue;
         assert_non_null(strstr(r.err_text, "rank 0 CTA "));

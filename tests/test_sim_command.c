@@ -108,10 +108,8 @@ CASE(test_plan)
     assert_null(strstr(r.out_text, "tuned "));
     char path[128], with[256];
     snprintf(path, sizeof path, "%s/tuning", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=compute=100 pace=none\n", f);
-    fclose(f);
+    test_write_file(path,
+                    "gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=compute=100 pace=none\n");
     snprintf(with, sizeof with, "%s --tuning %s", line, path);
     expect(with, 0, "roles compute=100; tiles");
     assert_non_null(strstr(r.out_text, "tuned "));
@@ -194,10 +192,7 @@ CASE(test_ids)
              "--ids %s",
              path);
     expect(line, 2, "has 2048 numbers: 4 ranks of 512 tokens with 4 experts each have 8192");
-    f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("1 2 three", f);
-    fclose(f);
+    test_write_file(path, "1 2 three");
     expect(line, 2, "behind number 2");
 }
 

@@ -18,10 +18,7 @@ static const char *written(const char *name, const char *text)
 {
     static char path[1024];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    test_write_file(path, text);
     return path;
 }
 
@@ -429,13 +426,6 @@ CASE(calibrate_finds_a_machine)
     refused((char *[]){"calibrate", "--exec", "sim", "--of", "/nowhere", NULL}, "/nowhere");
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* Measurements end when their time is up, whatever they do, and all that they started with them;
  * what there is by then is fitted to where it is enough. */
 CASE(calibrate_ends_in_time)
@@ -452,11 +442,11 @@ CASE(calibrate_ends_in_time)
                  folder, enough, folder, enough, enough ? 5 : 2, here);
         snprintf(program, sizeof program, "%s", written(enough ? "late" : "later", text));
         assert_int_equal(chmod(program, 0755), 0);
-        double began = seconds_now();
+        double began = test_seconds();
         run((char *[]){"calibrate", "--exec", "cuda", "--program", program, "--budget", "3",
                        "--rounds", "1", "--output", output, NULL});
-        if (seconds_now() - began > 60)
-            fail_msg("it took %.0f s", seconds_now() - began);
+        if (test_seconds() - began > 60)
+            fail_msg("it took %.0f s", test_seconds() - began);
         if (enough && (r.status || !strstr(r.err_text, "no time was left for 2 of")))
             fail_msg("status %d: %s", r.status, r.err_text);
         if (!enough && (r.status != 3 || !strstr(r.err_text, "its time was up")))

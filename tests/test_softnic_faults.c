@@ -38,7 +38,7 @@ static int close_pair(void **state)
 
 static double timed(enum ibv_wr_opcode opcode, uint32_t length, int count)
 {
-    double start = nic_seconds();
+    double start = test_seconds();
     for (int i = 0; i < count; i++) {
         struct ibv_sge sge = {(uintptr_t)a.buffer, length, a.mr->lkey};
         struct ibv_send_wr wr = end_wr(opcode, (uint64_t)i, &sge, to_b, 0);
@@ -46,7 +46,7 @@ static double timed(enum ibv_wr_opcode opcode, uint32_t length, int count)
     }
     for (int i = 0; i < count; i++)
         cq_expect(a.send_cq, (uint64_t)i, IBV_WC_SUCCESS);
-    return nic_seconds() - start;
+    return test_seconds() - start;
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -94,7 +94,7 @@ CASE_WITH(shared_wire, connect_pair, close_pair)
     ends_connect(&c, &d);
     struct address to_d = end_address(&d);
     nic_configure("bw=100MB/s");
-    double start = nic_seconds();
+    double start = test_seconds();
     for (int i = 0; i < 2; i++) {
         struct end *e = i ? &c : &a;
         struct ibv_sge sge = {(uintptr_t)e->buffer, 1000000, e->mr->lkey};
@@ -103,7 +103,7 @@ CASE_WITH(shared_wire, connect_pair, close_pair)
     }
     cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
     cq_expect(c.send_cq, 1, IBV_WC_SUCCESS);
-    assert_true(nic_seconds() - start > 0.01999);
+    assert_true(test_seconds() - start > 0.01999);
     end_close(&c);
     end_close(&d);
 }
@@ -127,10 +127,10 @@ CASE_WITH(one_device, connect_pair, close_pair)
     struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, end_address(&d), 0);
     best = 1e9;
     for (int i = 0; i < 60 && best >= 0.05; i++) {
-        double start = nic_seconds(), took;
+        double start = test_seconds(), took;
         assert_int_equal(end_post(&c, &wr), 0);
         cq_expect(c.send_cq, 1, IBV_WC_SUCCESS);
-        took = nic_seconds() - start;
+        took = test_seconds() - start;
         best = took < best ? took : best;
     }
     assert_true(best < 0.05); /* opened with the option set: 100 ms were it for all */
@@ -157,13 +157,13 @@ CASE_WITH(arrives_after_latency, connect_pair, close_pair)
     struct ibv_sge sge = {(uintptr_t)&one, 8, 0};
     struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, to_b, 0);
     wr.send_flags |= IBV_SEND_INLINE;
-    double start = nic_seconds();
+    double start = test_seconds();
     assert_int_equal(end_post(&a, &wr), 0);
     while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE))
-        assert_true(nic_seconds() - start < 10);
-    assert_true(nic_seconds() - start > 0.01999);
+        assert_true(test_seconds() - start < 10);
+    assert_true(test_seconds() - start > 0.01999);
     cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
-    assert_true(nic_seconds() - start > 0.03999);
+    assert_true(test_seconds() - start > 0.03999);
 }
 
 /* Bit i is set when message i took at least `seconds`. */
@@ -258,8 +258,8 @@ CASE_WITH(broken_link, connect_pair, close_pair)
     ends_connect(&near, &far);
     uint32_t sent = 0, done = 0, received = 0;
     struct softnic_counters counters = {0};
-    for (double end = nic_seconds() + 30; received < sent || done < sent || !sent;) {
-        assert_true(nic_seconds() < end);
+    for (double end = test_seconds() + 30; received < sent || done < sent || !sent;) {
+        assert_true(test_seconds() < end);
         assert_int_equal(nic.softnic_counters(context, near.qp->qp_num, &counters), 0);
         /* As many more as it takes until a break has caught one on its way. */
         while ((sent < MESSAGES || !counters.retransmissions) && sent - done < 16) {

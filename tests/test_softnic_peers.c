@@ -104,9 +104,9 @@ static void check_rounds(struct end *e, struct address to, int fd)
 {
     uint64_t *flag = (uint64_t *)(void *)(e->buffer + FLAG);
     for (uint64_t round = 1; round <= 200; round++) {
-        double end = nic_seconds() + 20;
+        double end = test_seconds() + 20;
         while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) < round) {
-            CHILD(nic_seconds() < end);
+            CHILD(test_seconds() < end);
             usleep(10);
         }
         for (int i = 0; i < CHUNK; i += 61)
@@ -138,9 +138,9 @@ static void data_before_flag(const char *options)
         wr[1].send_flags |= IBV_SEND_INLINE;
         assert_int_equal(end_post(e, wr), 0);
         cq_expect(e->send_cq, round, IBV_WC_SUCCESS);
-        for (double end = nic_seconds() + 20; __atomic_load_n(answer, __ATOMIC_ACQUIRE) < round;
+        for (double end = test_seconds() + 20; __atomic_load_n(answer, __ATOMIC_ACQUIRE) < round;
              usleep(10))
-            assert_true(nic_seconds() < end);
+            assert_true(test_seconds() < end);
     }
     peer_end(&p, 0);
 }
@@ -162,14 +162,14 @@ CASE(peer_dies)
     kill(p.pid, SIGKILL);
     int status;
     assert_int_equal(waitpid(p.pid, &status, 0), p.pid);
-    double start = nic_seconds();
+    double start = test_seconds();
     for (uint64_t i = 2; i < 12; i++) {
         wr.wr_id = i;
         wr.send_flags = 0;
         assert_int_equal(end_post(e, &wr), 0);
     }
     cq_expect(e->send_cq, 2, IBV_WC_RETRY_EXC_ERR);
-    double took = nic_seconds() - start;
+    double took = test_seconds() - start;
     assert_true(took > 0.045 && took < 10); /* 3 x 16.8 ms */
     for (uint64_t i = 3; i < 12; i++)
         cq_expect(e->send_cq, i, IBV_WC_WR_FLUSH_ERR);
@@ -225,16 +225,16 @@ CASE(peer_dies_under_load)
         struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 0, &sge, p.address, 0);
         enum ibv_wc_status status = IBV_WC_SUCCESS;
         unsigned posted = 0, done = 0;
-        double end = nic_seconds() + 20, kill_at = nic_seconds() + 0.02 + attempt * 0.007;
+        double end = test_seconds() + 20, kill_at = test_seconds() + 0.02 + attempt * 0.007;
         bool killed = false;
-        while (status == IBV_WC_SUCCESS && nic_seconds() < end) {
+        while (status == IBV_WC_SUCCESS && test_seconds() < end) {
             while (posted - done < 16 && !end_post(e, &wr))
                 posted++;
             struct ibv_wc wc[16];
             int n = ibv_poll_cq(e->send_cq, 16, wc);
             for (int i = 0; i < n && status == IBV_WC_SUCCESS; i++, done++)
                 status = wc[i].status;
-            if (!killed && nic_seconds() > kill_at) {
+            if (!killed && test_seconds() > kill_at) {
                 kill(p.pid, SIGKILL);
                 killed = true;
             }
@@ -275,10 +275,10 @@ CASE(dropped_peer)
     nic_configure("drop-peer=soft1");
     struct ibv_sge sge = {(uintptr_t)e->buffer, 8, e->mr->lkey};
     struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1000, &sge, p.address, 64);
-    double start = nic_seconds();
+    double start = test_seconds();
     assert_int_equal(end_post(e, &wr), 0);
     cq_expect(e->send_cq, 1000, IBV_WC_RETRY_EXC_ERR);
-    double took = nic_seconds() - start;
+    double took = test_seconds() - start;
     assert_true(took > 0.045 && took < 10);
     nic_configure("drop-peer=none");
     peer_end(&p, 0);
@@ -297,7 +297,7 @@ static double bandwidth(const char *options, double enough)
     while (trials < 3 || (trials < 12 && best < enough)) {
         unsigned posted = 0, done = 0;
         trials++;
-        double start = nic_seconds();
+        double start = test_seconds();
         while (done < total) {
             while (posted < total && posted - done < 32) {
                 uint64_t offset = posted % 31 * CHUNK;
@@ -311,9 +311,9 @@ static double bandwidth(const char *options, double enough)
             for (int i = 0; i < n; i++)
                 assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
             done += (unsigned)n;
-            assert_true(nic_seconds() - start < 30);
+            assert_true(test_seconds() - start < 30);
         }
-        double rate = (double)total * CHUNK / (nic_seconds() - start) * 1e-9;
+        double rate = (double)total * CHUNK / (test_seconds() - start) * 1e-9;
         best = rate > best ? rate : best;
     }
     struct softnic_counters counters;

@@ -17,13 +17,6 @@
 static struct spawn_end ends[WORLD];
 static struct spawn_how how;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static void sleep_ms(long ms)
 {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000};
@@ -82,10 +75,10 @@ static _Noreturn void be_rank(const struct spawn_identity *me, const char *what)
 static double run(const char *what)
 {
     char *argv[] = {(char *)"test_spawn_bounds", (char *)what, NULL};
-    double start = now();
+    double start = test_seconds();
     assert_int_equal(spawn_ranks(argv, WORLD, TIMEOUT_NS, ends, &how), 0);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left */
-    return now() - start;
+    return test_seconds() - start;
 }
 
 static void expect_last(enum spawn_overdue overdue, double least, double most)

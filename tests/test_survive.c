@@ -17,13 +17,6 @@ static void sleep_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* CPU time of a process, in ticks. */
 static long ticks(pid_t pid)
 {
@@ -70,7 +63,7 @@ static void expect_says(const char *word)
 
 static void expect_within(double start, double seconds)
 {
-    double took = now() - start;
+    double took = test_seconds() - start;
     if (took > seconds + BUSY)
         fail_msg("it took %.1f s, not %.1f: \"%s\"", took, seconds, r.err_text);
 }
@@ -79,7 +72,7 @@ CASE(test_rank_killed)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
-    double killed = now();
+    double killed = test_seconds();
     kill(ranks[2], SIGKILL);
     command_finish(&r, 60);
     expect_within(killed, TIMEOUT + 2);
@@ -97,7 +90,7 @@ CASE(test_rank_0_killed)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
-    double killed = now();
+    double killed = test_seconds();
     kill(ranks[0], SIGKILL);
     command_finish(&r, 60);
     expect_within(killed, TIMEOUT + 2);
@@ -112,7 +105,7 @@ CASE(test_rank_stopped)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
-    double stopped = now();
+    double stopped = test_seconds();
     kill(ranks[1], SIGSTOP);
     command_finish(&r, 60);
     expect_within(stopped, TIMEOUT + 2);
@@ -136,7 +129,7 @@ CASE(test_all_ranks_stopped)
 {
     pid_t ranks[4];
     start_and_wait(RUN, ranks, 4);
-    double stopped = now();
+    double stopped = test_seconds();
     for (int i = 0; i < 4; i++)
         kill(ranks[i], SIGSTOP);
     command_finish(&r, 60);
@@ -210,10 +203,10 @@ CASE(test_interrupt)
     for (int i = 0; i < 2; i++) {
         pid_t ranks[4];
         start_and_wait(RUN, ranks, 4);
-        double start = now();
+        double start = test_seconds();
         kill(r.pid, signals[i]);
         command_finish(&r, 60);
-        assert_true(now() - start < 2 * BUSY);
+        assert_true(test_seconds() - start < 2 * BUSY);
         assert_int_equal(r.signal, signals[i]);
         assert_int_equal(command_lines(r.err_text), 1);
         expect_says("interrupted by signal");

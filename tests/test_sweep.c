@@ -24,10 +24,7 @@ static int make(void **state)
 
 static void start_anew(const char *text)
 {
-    FILE *f = fopen(script, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    test_write_file(script, text);
     unlink(database);
 }
 
@@ -364,10 +361,7 @@ CASE(simulations_run_at_once_and_change_nothing)
     command_start(&r, alone, NULL);
     command_finish(&r, 60);
     assert_int_equal(r.status, 0);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
+    test_read_file(path, text, sizeof text);
     const char *found = strstr(text, "\"ms\":");
     assert_non_null(found);
     assert_true(atof(found + 5) == atof(ms));

@@ -37,9 +37,7 @@ CASE(clocks_and_power_are_kept)
     skip(); /* a library without the sanitizer's runtime */
 #endif
     snprintf(path, sizeof path, "%s/nvml.c", folder);
-    FILE *f = fopen(path, "w");
-    fputs(nvml, f);
-    fclose(f);
+    test_write_file(path, nvml);
     snprintf(line, sizeof line, "cc -shared -fPIC -o %s/libnvidia-ml.so.1 %s 2>/dev/null", folder,
              path);
     if (system(line))

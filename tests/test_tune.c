@@ -28,18 +28,12 @@ static void expect(const char *line, int status, const char *says)
 
 static void write_plans(const char *lines)
 {
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(lines, f);
-    fclose(f);
+    test_write_file(path, lines);
 }
 
 static const char *read_plans(void)
 {
-    FILE *f = fopen(path, "r");
-    text[f ? fread(text, 1, sizeof text - 1, f) : 0] = '\0';
-    if (f)
-        fclose(f);
+    test_read_file(path, text, sizeof text);
     return text;
 }
 
@@ -136,10 +130,7 @@ static void two_shapes_are_one_table(const char *csv)
             paths[i]);
         expect(line, 0, "2 shapes tuned");
         if (i == 0) {
-            FILE *f = fopen(csv, "r");
-            assert_non_null(f);
-            r.out_text[fread(r.out_text, 1, sizeof r.out_text - 1, f)] = 0;
-            fclose(f);
+            test_read_file(csv, r.out_text, sizeof r.out_text);
         }
         assert_memory_equal(r.out_text, "op,m,n,k,", 9);
         assert_null(strstr(r.out_text + 1, "\nop,m,n,k,"));

@@ -290,10 +290,7 @@ CASE(test_masks)
         for (e.tuning.pieces = 1; e.tuning.pieces <= 2; e.tuning.pieces++)
             assert_int_equal(tuning_store(path, &e, error, sizeof error), 0);
     char text[1024] = "";
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
+    test_read_file(path, text, sizeof text);
     assert_non_null(strstr(text, "\nring_attention 4,8192,16,16,128 full fast 1x4 G pieces=2 "));
     assert_non_null(strstr(text, "\nring_attention 4,8192,16,16,128 causal fast 1x4 G pieces=2 "));
     assert_non_null(
@@ -459,13 +456,10 @@ CASE(test_store_through_a_trap)
     snprintf(path, sizeof path, "%s/trap", folder);
     snprintf(trap, sizeof trap, "%s.%ld.partial", path, (long)getpid());
     snprintf(victim, sizeof victim, "%s.victim", path);
-    FILE *f = fopen(victim, "w");
-    assert_non_null(f);
-    fputs("precious", f);
-    fclose(f);
+    test_write_file(victim, "precious");
     assert_int_equal(symlink(victim, trap), 0);
     assert_int_equal(tuning_store(path, &e, error, sizeof error), 0);
-    f = fopen(victim, "r");
+    FILE *f = fopen(victim, "r");
     assert_non_null(fgets(text, sizeof text, f));
     fclose(f);
     assert_string_equal(text, "precious");

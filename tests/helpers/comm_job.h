@@ -37,8 +37,8 @@ static int threads_stay(uint32_t before)
 #ifdef __SANITIZE_THREAD__
     before++; /* its own, made with the first of ours */
 #endif
-    double end = job_now() + 1;
-    while (entries("/proc/self/task") > before && job_now() < end)
+    double end = test_seconds() + 1;
+    while (entries("/proc/self/task") > before && test_seconds() < end)
         job_sleep(0.001);
     return entries("/proc/self/task") > before;
 }
@@ -59,11 +59,11 @@ static int run_rank(const struct bootstrap_config *c, char *text, size_t size, v
         snprintf(text, size, "%s", mk_error(comm));
     else
         result = s->play ? s->play(comm, c->rank, text, size) : 0;
-    double start = job_now();
+    double start = test_seconds();
     int failed = comm_failed(comm);
     mk_comm_close(comm);
-    if (failed && job_now() - start > 1.0)
-        snprintf(text, size, "closing after a failure took %.2f s", job_now() - start);
+    if (failed && test_seconds() - start > 1.0)
+        snprintf(text, size, "closing after a failure took %.2f s", test_seconds() - start);
     else if (s->log && strcmp(s->log, fake.log))
         snprintf(text, size, "the parts were asked %s", fake.log);
     else if (entries("/proc/self/fd") + (c->listen_fd >= 0) != fds || threads_stay(threads))

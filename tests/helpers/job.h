@@ -2,6 +2,7 @@
  * came of it. */
 #pragma once
 
+#include "tests/helpers/test.h"
 #include "core/comm/bootstrap.h"
 
 #include <arpa/inet.h>
@@ -41,13 +42,6 @@ int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 typedef int (*job_main)(const struct bootstrap_config *config, char *text, size_t size,
                         void *argument);
-
-__attribute__((unused)) static double job_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 __attribute__((unused)) static void job_sleep(double seconds)
 {
@@ -97,12 +91,12 @@ __attribute__((unused)) static void job_start(struct job *j, uint32_t slot,
         abort();
     if (pid == 0) {
         struct job_report r = {.came = 1};
-        double start = job_now();
+        double start = test_seconds();
         close(ends[0]);
         if (c->listen_fd < 0)
             close(j->listener);
         r.result = run(c, r.text, sizeof r.text, argument);
-        r.seconds = job_now() - start;
+        r.seconds = test_seconds() - start;
         if (__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check()) {
             snprintf(r.text, sizeof r.text, "memory leaked");
             r.result = -1;
@@ -126,10 +120,10 @@ __attribute__((unused)) static void job_start_all(struct job *j, job_main run, v
  * the ranks lack it too. */
 __attribute__((unused)) static void job_tick(struct job *j, struct pollfd *p)
 {
-    double start = job_now();
+    double start = test_seconds();
     if (poll(p, 1, 10) > 0)
         return;
-    double late = job_now() - start - 0.012;
+    double late = test_seconds() - start - 0.012;
     j->starved += late > 0 ? late : 0;
 }
 
@@ -140,7 +134,7 @@ __attribute__((unused)) static void job_wait(struct job *j, uint32_t slot)
     struct pollfd p = {.fd = j->pipes[slot], .events = POLLIN};
     if (!j->pids[slot])
         return;
-    for (double end = job_now() + 150; !p.revents && job_now() < end;)
+    for (double end = test_seconds() + 150; !p.revents && test_seconds() < end;)
         job_tick(j, &p);
     if (!p.revents || read(p.fd, r, sizeof *r) != sizeof *r) {
         memset(r, 0, sizeof *r);

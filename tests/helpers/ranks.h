@@ -38,6 +38,34 @@ static int ranks_identity(int argc, char **argv, struct ranks_identity *id)
     return 1;
 }
 
+/* What a rank's process does, under a name; main's way in. A rank of its scene: its status. -1: this
+ * is no rank. */
+struct ranks_scene {
+    const char *name;
+    int (*run)(const struct ranks_identity *id);
+};
+
+static int ranks_play(int argc, char **argv, const struct ranks_scene *scenes, size_t count)
+{
+    struct ranks_identity id;
+    if (!ranks_identity(argc, argv, &id))
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(scenes[i].name, id.scene))
+            return scenes[i].run(&id);
+    return 1;
+}
+
+/* Ends a rank, which has `id` and `comm`, with a sentence. */
+#define REQUIRE(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %u, line %d: not so: %s (%s)\n", id->rank, __LINE__, #condition, \
+                    comm ? mk_error(comm) : "");                                                   \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
 static void ranks_exec(const char *scene, uint32_t rank, uint32_t nodes, uint32_t gpus, int fd,
                        uint16_t port, const char *token)
 {

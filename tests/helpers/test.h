@@ -12,6 +12,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* By the monotonic clock. */
+__attribute__((unused)) static double test_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The whole of a file that is there, or as much as there is room for, with a 0 behind it. */
+__attribute__((unused)) static char *test_read_file(const char *path, char *text, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        fail_msg("%s: %s", path, strerror(errno));
+    text[fread(text, 1, size - 1, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
+__attribute__((unused)) static void test_write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        fail_msg("%s: %s", path, strerror(errno));
+    fputs(text, f);
+    fclose(f);
+}
 
 /* A case of the program: CASE(name) { ... }, or CASE_WITH a setup and a teardown of its own, each
  * `int f(void **state)` or NULL. Cases run in the order in which they stand. */
