@@ -142,7 +142,7 @@ CASE(test_bad_lines)
         {KEY "tile=256,128x1", "is not valid"},
         {KEY "tle=256x128", "'tle=256x128' is no option of a plan"},
         {KEY "pace", "'pace' is no option of a plan"},
-        {KEY "pieces=65", "'pieces=65' is not valid: 65 is not from 1 to 64"},
+        {KEY "pieces=65", "'pieces=65' is not valid; it should look like pieces=8, 1 to 64"},
         {KEY "pace=", "is not valid"},
         {KEY "pace=3e2", "is not valid"},
         {KEY "pace=99999999999999999999", "is not valid"},

@@ -144,81 +144,12 @@ int mk_op_describe(uint32_t number, char *text, uint64_t size)
 
 /* ---- what is asked ---- */
 
-/* A number from 1 to `most` (0: any). 0: it is none. */
-static uint64_t spec_number(const char *digits, uint64_t most)
-{
-    char *end;
-    errno = 0;
-    uint64_t number = *digits >= '0' && *digits <= '9' ? strtoull(digits, &end, 10) : 0;
-    return number && !*end && !errno && (!most || number <= most) ? number : 0;
-}
-
-static int spec_read_number(const struct plan_field *f, const char *word, struct mk_problem *q,
-                            char *error, size_t size)
-{
-    char most[24] = " or more";
-    const uint64_t number = spec_number(setting_value(word, f->name), f->count);
-    if (f->count)
-        snprintf(most, sizeof most, " to %u", f->count);
-    plan_field_set(f, q, number);
-    return number ? 1
-                  : plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s, 1%s",
-                                word, f->name, f->form, most);
-}
-
-/* "dtype=fp8", "tokens=launch". */
-static int spec_read_choice(const struct plan_field *f, const char *word, struct mk_problem *q,
-                            char *error, size_t size)
-{
-    char list[64] = "";
-    for (uint32_t i = 0; i < f->count; i++) {
-        const uint32_t at = (i + f->first) % f->count, last = i + 1 == f->count;
-        if (!strcmp(setting_value(word, f->name), f->words[at])) {
-            plan_field_set(f, q, at);
-            return 1;
-        }
-        mk_append(list, sizeof list, "%s", !i ? "" : last ? " or " : ", ");
-        if (!i || f->count == 2)
-            mk_append(list, sizeof list, "%s=", f->name);
-        mk_append(list, sizeof list, "%s", f->words[at]);
-    }
-    return plan_refuse(error, size, "'%s' is not valid; it should be %s", word, list);
-}
-
-/* "epilogue=bias+silu". */
-static int spec_read_epilogue(const struct plan_field *f, const char *word, struct mk_problem *q,
-                              char *error, size_t size)
-{
-    uint32_t more = 0;
-    int result = epilogue_read("epilogue=", setting_value(word, f->name), &more, error, size);
-    q->epilogue |= more;
-    return result ? result : 1;
-}
-
-/* "eps=1e-5". */
-static int spec_read_real(const struct plan_field *f, const char *word, struct mk_problem *q,
-                          char *error, size_t size)
-{
-    const char *value = setting_value(word, f->name);
-    char *end;
-    q->eps = strtof(value, &end);
-    if (end == value || *end || !(q->eps > 0 && q->eps <= 1))
-        return plan_refuse(error, size,
-                           "'%s' is not valid; it should look like eps=1e-6, above 0 and 1 at most",
-                           word);
-    return 1;
-}
-
 /* The field that a word of options says. 1: it says one; 0: it may be one of the plan's own. */
 static int spec_read_field(const char *word, struct mk_problem *q, char *error, size_t size)
 {
-    static int (*const reads[])(const struct plan_field *, const char *, struct mk_problem *,
-                                char *, size_t) = {[PLAN_NUMBER] = spec_read_number,
-                                                   [PLAN_WORD] = spec_read_choice,
-                                                   [PLAN_EPILOGUE] = spec_read_epilogue,
-                                                   [PLAN_REAL] = spec_read_real};
     const struct plan_field *f = NULL;
     char list[OP_LIST_TEXT];
+    uint64_t values[2];
     while ((f = plan_field_next(f, PLAN_IN_SPEC)) && !setting_value(word, f->name))
         ;
     if (!f)
@@ -226,7 +157,10 @@ static int spec_read_field(const char *word, struct mk_problem *q, char *error, 
     if (f->lacks && !f->has((enum mk_op)q->op))
         return plan_refuse(error, size, "'%s': %s %s; it is of %s", word, plan_op_name(q->op),
                            f->lacks, op_list(list, sizeof list, f->has, ", ", " and "));
-    return reads[f->kind](f, word, q, error, size);
+    const int result = plan_field_read(f, setting_value(word, f->name), values, error, size);
+    if (!result) /* of an epilogue one word after the other may be said */
+        plan_field_set(f, q, values[0] | (f->kind == PLAN_EPILOGUE ? plan_field_get(f, q) : 0));
+    return result ? result : 1;
 }
 
 /* Behind the names of the plan's own: the other options that the operator has. */

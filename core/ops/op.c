@@ -83,17 +83,14 @@ const char *op_problem_text(const struct mk_problem *q, char text[OP_PROBLEM_TEX
 static uint64_t op_read_field(const struct plan_field *f, const char *word, char **save)
 {
     char why[256];
-    uint32_t bits = 0;
+    uint64_t values[2];
     const int named = (f->in & PLAN_IN_TEXT_NAMED) != 0;
     if (f->kind == PLAN_FLAG)
         return !strcmp(word, f->name);
-    if (f->kind == PLAN_EPILOGUE)
-        return epilogue_read("", word, &bits, why, sizeof why) ? 0 : bits;
     if (named && strcmp(word, f->name) != 0)
         return 0;
     word = named ? strtok_r(NULL, " ", save) : word;
-    const int number = word ? mk_word(word, f->words, f->count) : -1;
-    return number > 0 ? (uint64_t)number : 0;
+    return word && !plan_field_read(f, word, values, why, sizeof why) ? values[0] : 0;
 }
 
 /* What stands behind the numbers, word by word. */

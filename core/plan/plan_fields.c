@@ -4,8 +4,10 @@
 #include "core/base/words.h"
 #include "core/ops/op.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int has_layout(enum mk_op op)
@@ -231,6 +233,81 @@ int plan_field_word(const struct plan_field *f, const char *word)
     if (f->knob && *word >= '0' && *word < '0' + (int)(f->count + f->least) && !word[1])
         return *word - '0';
     return -1;
+}
+
+static int plan_field_read_word(const struct plan_field *f, const char *text, uint64_t *value,
+                                char *error, size_t size)
+{
+    const char *name = plan_field_option(f);
+    const int said = plan_field_word(f, text);
+    char list[128] = "";
+    if (said >= (int)f->least) {
+        *value = (uint64_t)said;
+        return 0;
+    }
+    for (uint32_t i = 0; i < f->count; i++) {
+        mk_append(list, sizeof list, "%s", !i ? "" : i + 1 == f->count ? " or " : ", ");
+        if (!i || f->count == 2)
+            mk_append(list, sizeof list, "%s=", name);
+        mk_append(list, sizeof list, "%s", f->words[(i + f->first) % f->count]);
+    }
+    return plan_refuse(error, size, "'%s=%s' is not valid; it should be %s", name, text, list);
+}
+
+static int plan_field_read_numbers(const struct plan_field *f, const char *text, uint64_t values[2],
+                                   char *error, size_t size)
+{
+    const char *name = plan_field_option(f), *at = text;
+    const uint32_t least = f->least ? f->least : 1, parts = f->parts ? f->parts : 1;
+    int valid = 1;
+    char most[24] = " or more", *end;
+    errno = 0;
+    for (uint32_t i = 0; i < parts && valid; i++, at = end + 1) {
+        values[i] = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : 0;
+        valid = values[i] >= least && !errno && *end == (i + 1 < parts ? ',' : '\0') &&
+                (!f->count || values[i] <= f->count);
+    }
+    if (!valid && f->none && !strcmp(text, f->none)) {
+        values[0] = least;
+        return 0;
+    }
+    if (f->count)
+        snprintf(most, sizeof most, " to %u", f->count);
+    return valid ? 0
+                 : plan_refuse(error, size, "'%s=%s' is not valid; it should look like %s=%s, %u%s",
+                               name, text, name, f->form, least, most);
+}
+
+/* "1e-5". */
+static int plan_field_read_real(const struct plan_field *f, const char *text, uint64_t *value,
+                                char *error, size_t size)
+{
+    char *end;
+    const float real = strtof(text, &end);
+    uint32_t bits;
+    if (end == text || *end || !(real > 0 && real <= 1))
+        return plan_refuse(error, size,
+                           "'%s=%s' is not valid; it should look like %s=1e-6, above 0 and 1 at "
+                           "most",
+                           f->name, text, f->name);
+    memcpy(&bits, &real, sizeof bits);
+    *value = bits;
+    return 0;
+}
+
+int plan_field_read(const struct plan_field *f, const char *text, uint64_t values[2], char *error,
+                    size_t size)
+{
+    uint32_t bits = 0;
+    if (f->words)
+        return plan_field_read_word(f, text, values, error, size);
+    if (f->kind == PLAN_REAL)
+        return plan_field_read_real(f, text, values, error, size);
+    if (f->kind != PLAN_EPILOGUE)
+        return plan_field_read_numbers(f, text, values, error, size);
+    const int result = epilogue_read("epilogue=", text, &bits, error, size);
+    values[0] = bits;
+    return result;
 }
 
 char *plan_field_words(const struct plan_field *f, char text[PLAN_FIELD_WORDS])

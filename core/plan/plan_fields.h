@@ -78,6 +78,11 @@ const char *plan_field_text(const struct plan_field *field, uint64_t value,
  * as older files have it. */
 int plan_field_word(const struct plan_field *field, const char *word);
 
+/* What an option says, "fp8", "256,128", to values[0], and of two parts to both. 0, or -EINVAL with
+ * a sentence that quotes it, "'dtype=fp9' is not valid; ...". Not for roles. */
+int plan_field_read(const struct plan_field *field, const char *text, uint64_t values[2],
+                    char *error, size_t size);
+
 /* All its words, "kn|nk". Returns text. */
 #define PLAN_FIELD_WORDS 64
 char *plan_field_words(const struct plan_field *field, char text[PLAN_FIELD_WORDS]);

@@ -159,35 +159,6 @@ static int tuning_read_numbers(const char *text, char between, uint32_t count, u
     return result;
 }
 
-/* The value of an option that is not roles. 0, or -EINVAL with a sentence. */
-static int tuning_read_value(const struct plan_field *f, const char *word, struct mk_tuning *t,
-                             char *error, size_t size)
-{
-    const char *text = word + strlen(plan_field_option(f)) + 1;
-    const uint32_t least = f->least ? f->least : 1, parts = f->parts ? f->parts : 1;
-    uint64_t numbers[2] = {least};
-    char words[PLAN_FIELD_WORDS];
-    if (f->words) {
-        const int said = plan_field_word(f, text);
-        if (said < (int)least)
-            return plan_refuse(error, size, "'%s' is not valid; it should be %s=%s", word,
-                               plan_field_option(f), plan_field_words(f, words));
-        *tuning_value(t, f) = (uint32_t)said;
-        return 0;
-    }
-    if ((!f->none || strcmp(text, f->none) != 0) &&
-        tuning_read_numbers(text, ',', parts, UINT32_MAX, numbers))
-        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s", word,
-                           plan_field_option(f), f->form);
-    for (uint32_t i = 0; i < parts; i++)
-        if (numbers[i] < least || numbers[i] > f->count)
-            return plan_refuse(error, size, "'%s' is not valid: %lu is not from %u to %u", word,
-                               numbers[i], least, f->count);
-    for (uint32_t i = 0; i < parts; i++)
-        tuning_value(t, f)[i] = (uint32_t)numbers[i];
-    return 0;
-}
-
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char *error, size_t size)
 {
     char names[TUNING_NAMES_TEXT], now[TUNING_WORD_TEXT], why[160] = "";
@@ -201,8 +172,13 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     if (!plan_field_of(f, op))
         return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op),
                            plan_field_option(f));
-    if (f->knob != OP_ROLES)
-        return tuning_read_value(f, word, t, error, size);
+    if (f->knob != OP_ROLES) {
+        uint64_t values[2];
+        const int result = plan_field_read(f, word + length + 1, values, error, size);
+        for (uint32_t part = 0; !result && (part < f->parts || !part); part++)
+            tuning_value(t, f)[part] = (uint32_t)values[part];
+        return result;
+    }
     struct mk_role_split split = {.ctas = {0}};
     if (tuning_read_roles(word + length + 1, &split, why, sizeof why))
         return plan_refuse(error, size, "'%s': %s", word, why);
