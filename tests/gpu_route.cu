@@ -18,6 +18,7 @@
 extern "C" {
 #include "core/ops/moe_map.h"
 #include "core/ops/op.h"
+#include "core/plan/plan_fields.h"
 #include "sim/route.h"
 }
 #include "kernels/host/op.h"
@@ -26,7 +27,6 @@ extern "C" {
 #include "core/base/random.h"
 #include "core/roles/moe_ffn_plan.h"
 #include "kernels/cta/cta_route.cuh"
-#include "core/plan/plan_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
