@@ -60,13 +60,15 @@ static int sweep_points_by_name(const void *a, const void *b)
 }
 
 /* Whether a sweep may set a variable of the environment: one that mkernel, NCCL or a library of
- * numbers reads, and that names no library to be loaded. */
+ * numbers reads, and that names no library to be loaded, nor a file that may. */
 static int sweep_points_may_set(const char *variable)
 {
     static const char *const prefixes[] = {"MKERNEL_", "MK_",  "SOFTNIC",  "NCCL_",
                                            "CUDA_",    "OMP_", "OPENBLAS_"};
-    if (strstr(variable, "PATH") || strstr(variable, "PLUGIN"))
-        return 0;
+    static const char *const named[] = {"PATH", "PLUGIN", "LIBRAR", "CONF_FILE"};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (strstr(variable, named[i]))
+            return 0;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (!strncmp(variable, prefixes[i], strlen(prefixes[i])))
             return 1;
