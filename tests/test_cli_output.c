@@ -244,7 +244,8 @@ CASE(test_half_a_picture)
     assert_true(holds("%s/old", "<svg></svg>\n"));
 }
 
-/* A link stays one, and the mode of what it leads to is kept; a pipe is written to. */
+/* A link stays one, where it leads to no file too, and the mode of what it leads to is kept; a pipe
+ * is written to. */
 CASE(test_what_was_there)
 {
     struct stat s;
@@ -265,6 +266,11 @@ CASE(test_what_was_there)
     in_shell("$M trace export small.db --out /dev/stdout >copy.json && cmp copy.json old");
     command_finish(&r, 60);
     assert_int_equal(r.status, 0);
+    in_shell("ln -s made.db new.db; $M sim ag_gemm --shape 512,512,512 --quiet --trace new.db && "
+             "[ -L new.db ] && [ -s made.db ]");
+    command_finish(&r, 60);
+    if (r.status)
+        fail_msg("through a link to no file: status %d, \"%s\"", r.status, r.err_text);
 }
 
 /* Compressed where the name or an option says so; whatever ends gzip early, nothing looks like a

@@ -1,4 +1,5 @@
 #include "experiments/common/output_file.h"
+#include "core/base/new_file.h"
 #include "core/base/sentence.h"
 
 #include <errno.h>
@@ -16,34 +17,25 @@ static int output_file_refuse(const char *option, const char *path, const char *
                    why);
 }
 
-/* Makes a file and takes it away again. 0 or an errno. */
-static int output_file_try_to_make(const char *path)
+/* Whether a new file can be made there. It is tried under the name that it has until it is whole: a
+ * command that runs beside this one may make the file itself at any moment and write to it, and
+ * what it wrote would go with the trial. 0 or an errno. */
+static int output_file_try(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_EXCL, 0600);
-    if (fd < 0)
-        return errno;
-    close(fd);
-    unlink(path);
-    return 0;
-}
-
-/* Whether a file that is not there yet can be made. It is tried under another name in the same
- * folder: a command that runs beside this one may make the file itself at any moment and write to
- * it, and what it wrote would go with the trial. 0 or an errno. */
-static int output_file_try_beside(const char *path)
-{
-    char beside[PATH_MAX + 32], target[PATH_MAX];
-    ssize_t n = readlink(path, target, sizeof target);
-    if (n >= 0) { /* a link to a file that is not there: made, as writing to it would */
-        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-        return fd < 0 ? errno : close(fd);
-    }
+    struct mk_new_file file;
+    char target[PATH_MAX];
     const char *name = strrchr(path, '/');
     if (name && !name[1])
         return EISDIR;
-    int folder = name ? (int)(name + 1 - path) : 0;
-    snprintf(beside, sizeof beside, "%.*s.mkernel.%ld", folder, path, (long)getpid());
-    return output_file_try_to_make(beside);
+    if (access(path, F_OK) && readlink(path, target, sizeof target) >= 0) {
+        /* a link to a file that is not there: made, as writing to it would */
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0 || close(fd))
+            return errno;
+    }
+    int rc = mk_new_file_open(&file, path, 0600);
+    mk_new_file_drop(&file);
+    return -rc;
 }
 
 /* The standard descriptor that is this file; -1: none. */
@@ -67,7 +59,6 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
                  size_t size)
 {
     struct stat file;
-    char beside[PATH_MAX + 32];
     if (!path)
         return 0;
     if (!*path)
@@ -89,12 +80,7 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
             error, size);
     if (there && access(path, W_OK))
         return output_file_refuse(option, path, strerror(errno), error, size);
-    if (kind == OUTPUT_REPLACED) {
-        snprintf(beside, sizeof beside, "%s.%ld.partial", path, (long)getpid());
-        why = output_file_try_to_make(beside);
-    } else if (!there) {
-        why = output_file_try_beside(path);
-    }
+    why = kind == OUTPUT_REPLACED || !there ? output_file_try(path) : 0;
     return why ? output_file_refuse(option, path, strerror(why), error, size) : 0;
 }
 

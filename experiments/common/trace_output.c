@@ -15,13 +15,8 @@
 
 int trace_output_check(const char *path, char *error, size_t size)
 {
-    /* WRITTEN first: where `path` is a link to no file it makes that file, so that the link can be
-     * followed. */
-    int rc = output_check("--out", path, OUTPUT_WRITTEN, error, size);
-    if (rc || !output_replaceable(path))
-        return rc;
-    MK_FREED char *target = realpath(path, NULL);
-    return output_check("--out", target ? target : path, OUTPUT_REPLACED, error, size);
+    return output_check("--out", path, output_replaceable(path) ? OUTPUT_REPLACED : OUTPUT_WRITTEN,
+                        error, size);
 }
 
 /* Puts gzip between o->out and `file`. 0 or -errno. */
