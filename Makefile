@@ -162,7 +162,7 @@ PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%
 CHECKED := $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS) $(LAUNCHER_TESTS) $(PYTHON_TESTS)
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all man found help demo test test-rxe check quick asan tsan test-gpu bench-gpu figures pictures predictions measure-predictions matrix wheel format format-check format-version install install-built uninstall clean FORCE
+.PHONY: all man found help demo test test-rxe check quick asan tsan other-ptxas test-gpu bench-gpu figures pictures predictions measure-predictions matrix wheel format format-check format-version install install-built uninstall clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -365,6 +365,13 @@ measure-predictions: all ## its tables measured on this host's GPUs, and both co
 
 predictions: all ## docs/PREDICTIONS.md: what the simulator says of 4 and more GPUs (python3; minutes)
 	@python3 docs/predictions.py $(BUILD)/mkernel
+
+other-ptxas: ## by hand: PTX of all kernels through another CUDA's ptxas (PTXAS=FILE), host sources through its headers (CUDA_HEADERS="FOLDER ..")
+	@[ -x "$(PTXAS)" ] && [ -n "$(LIB_CU)" ] || { echo "other-ptxas: PTXAS=FILE names the other ptxas, an executable, and nvcc is there to make PTX" >&2; exit 2; }
+	@for c in $(if $(CUDA_HEADERS),$(filter-out experiments/baselines/%,$(CUDA_O:$(BUILD)/%.o=%.c))); do $(CC) $(ALL_CFLAGS) -DMK_HAVE_CUDA $(CUDA_HEADERS:%=-isystem %) -fsyntax-only $$c || exit 1; done
+	@rm -rf $(BUILD)/other-ptxas
+	@PTXAS=$(abspath $(PTXAS)) REAL_NVCC=$(NVCC) $(MAKE) --no-print-directory -k BUILD=$(BUILD)/other-ptxas NVCC=tests/other_ptxas.sh \
+	    NVCC_MAJOR=$$($(PTXAS) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p') $(LIB_CU:%.cu=$(BUILD)/other-ptxas/%.cu.o)
 
 matrix: ## the tests built by gcc and clang, with and without CUDA, then under the sanitizers: an hour on two cores
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/gcc CC=gcc check
