@@ -213,8 +213,6 @@ static struct sim_world_config one_buffer_config(uint64_t seed)
     return c;
 }
 
-#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
-
 static void all_mutants(void)
 {
     MUTANT(NOTHING, 0);

@@ -426,9 +426,6 @@ static struct sim_world_config config_normed(uint64_t seed)
     return c;
 }
 
-#define MUTANT_OF(config, name, expected) (mutation = name, ops_hunt(config, #name, expected))
-#define MUTANT(name, expected) MUTANT_OF(config_for, name, expected)
-
 CASE(test_mutants_of_the_norm)
 {
     MUTANT_OF(config_normed, NOTHING, 0);

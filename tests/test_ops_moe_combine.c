@@ -187,8 +187,6 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
-#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
-
 CASE(test_mutants)
 {
     MUTANT(NOTHING, 0);
@@ -205,15 +203,7 @@ CASE(test_mutants)
     MUTANT(SUM_SHORT, -EBADMSG);
 }
 
-/* For what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables that come
- * of it. */
-static void expect_mute(const struct sim_world_result *r)
-{
-    assert_int_equal(r->failure.producer % 2, 1);
-    assert_true(strstr(r->sentence, "tokens' experts") || r->failure.rank == 3);
-}
-
 CASE(test_faults)
 {
-    ops_faults(MK_OP_MOE_COMBINE, ops_shapes[3], 3, expect_mute);
+    ops_moe_faults(MK_OP_MOE_COMBINE);
 }

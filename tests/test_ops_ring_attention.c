@@ -407,8 +407,6 @@ static struct sim_world_config srd_config(uint64_t seed)
     return c;
 }
 
-#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
-
 CASE(test_mutants)
 {
     MUTANT(NOTHING, 0);

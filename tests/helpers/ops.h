@@ -116,11 +116,20 @@ static const char *ops_replay(const struct sim_world_config *c)
     return text;
 }
 
+/* The order is right; else how to see it again. */
+__attribute__((unused)) static void ops_right(const struct sim_world_config *c)
+{
+    struct sim_world_result result;
+    int rc = sim_world_run(c, &result);
+    if (rc)
+        print_error("%s\n  replay: build/mkernel %s\n", result.sentence, ops_replay(c));
+    assert_int_equal(rc, 0);
+}
+
 /* `seeds` orders of every form and shape, verified bit by bit. Returns how many. */
 __attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seeds)
 {
     struct coroutine_pool *pool;
-    struct sim_world_result result;
     uint32_t explored = 0;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
     for (size_t form = 0; form < OPS_FORMS; form++)
@@ -128,11 +137,7 @@ __attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seed
             for (uint64_t seed = 0; seed < (seeds + OPS_PART - 1) / OPS_PART; seed++, explored++) {
                 struct sim_world_config c = ops_varied(op, form, shape, seed);
                 c.pool = pool;
-                int rc = sim_world_run(&c, &result);
-                if (rc)
-                    print_error("%s\n  replay: build/mkernel %s\n", result.sentence,
-                                ops_replay(&c));
-                assert_int_equal(rc, 0);
+                ops_right(&c);
             }
     coroutine_pool_destroy(pool);
     return explored;
@@ -325,6 +330,19 @@ __attribute__((unused)) static void ops_faults(enum mk_op op, const uint64_t sha
         c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
         assert_int_equal(sim_world_run(&c, &result), 0);
     }
+}
+
+/* Of a MoE: for what rank 3 says, or passes on, of tokens' experts, or, on itself, for the tables
+ * that come of it. */
+static inline void ops_moe_expect_mute(const struct sim_world_result *r)
+{
+    assert_int_equal(r->failure.producer % 2, 1);
+    assert_true(strstr(r->sentence, "tokens' experts") || r->failure.rank == 3);
+}
+
+__attribute__((unused)) static void ops_moe_faults(enum mk_op op)
+{
+    ops_faults(op, ops_shapes[3], 3, ops_moe_expect_mute);
 }
 
 /* ---- bytes per link ---- */

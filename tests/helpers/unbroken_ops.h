@@ -55,3 +55,7 @@ static inline void mutant_release(struct mk_cta *cta)
             mk_cta_copy_rows(cta, h.local, &h.chunk, h.rows, h.pitch, h.destination_pitch);
     }
 }
+
+/* The test's `mutation` is looked for in orders of `config`, config_for. */
+#define MUTANT_OF(config, name, expected) (mutation = name, ops_hunt(config, #name, expected))
+#define MUTANT(name, expected) MUTANT_OF(config_for, name, expected)
