@@ -2,8 +2,8 @@
  * does not end frees nothing and does not wait for it, one that the driver ends is explained, peers
  * without native atomics are refused before they are mapped, a rank without peers shares nothing, a
  * plan that goes leaves its words, flags and heap as they were, by MKERNEL_HEAP=vmm ranks map each
- * other's heaps through descriptors, and nothing is launched on another GPU than the
- * communicator's. */
+ * other's heaps through descriptors, nothing is launched on another GPU than the communicator's, and
+ * nothing that collects tracks waits for streams of the program's. */
 #include "tests/helpers/test.h"
 
 #ifdef MK_HAVE_CUDA
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/base/clock.h"
+#include "kernels/host/gpu_clock.h"
 #include "tests/helpers/job.h"
 
 /* What CUDA was asked, and how it behaves. */
@@ -31,6 +32,10 @@ static struct {
     int unshared;               /* cudaIpc gives no handle, as in WSL2 */
     int direct;                 /* the memory was made for NICs, too */
     int current;                /* the thread's GPU */
+    int traced;                 /* events of a track that are asked for */
+    int legacy, sampled;        /* calls on the legacy stream; clock samples */
+    int full;                   /* no SM is free for the clock's kernel */
+    cudaStream_t runs;          /* has not ended */
 } cuda;
 
 /* Ten times as fast as the host's, so that a test does not last. */
@@ -87,8 +92,28 @@ static cudaError_t play_copy(void *to, const void *from, size_t bytes, enum cuda
                              cudaStream_t stream)
 {
     cuda.ordered++;
+    cuda.legacy += !stream;
     memcpy(to, from, bytes);
     return cudaSuccess;
+}
+
+static cudaError_t play_copy_columns(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                                     size_t width, size_t height, enum cudaMemcpyKind kind,
+                                     cudaStream_t stream)
+{
+    for (size_t i = 0; i < height; i++)
+        play_copy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width, kind,
+                  stream);
+    return cudaSuccess;
+}
+
+static int play_sample(struct gpu_clock_mailbox *mailbox, cudaStream_t stream,
+                       struct gpu_clock_sample *out)
+{
+    cuda.sampled++;
+    cuda.legacy += !stream;
+    *out = (struct gpu_clock_sample){.gpu = mk_now_ns(), .host = mk_now_ns()};
+    return cuda.full ? -ETIMEDOUT : 0;
 }
 
 static cudaError_t play_nothing(void)
@@ -98,7 +123,7 @@ static cudaError_t play_nothing(void)
 
 static cudaError_t play_stream(cudaStream_t *out, unsigned flags)
 {
-    *out = NULL;
+    *out = flags & cudaStreamNonBlocking ? (cudaStream_t)(void *)&cuda : NULL;
     return cudaSuccess;
 }
 
@@ -109,7 +134,7 @@ static cudaError_t play_of_stream(cudaStream_t stream)
 
 static cudaError_t play_query(cudaStream_t stream)
 {
-    return cuda.endless ? cudaErrorNotReady : cuda.ends;
+    return cuda.endless || (stream && stream == cuda.runs) ? cudaErrorNotReady : cuda.ends;
 }
 
 static cudaError_t play_number(int *out)
@@ -305,6 +330,15 @@ static int play_find(const char *name, void *function)
 #define cudaMemset play_set
 #define cudaMemsetAsync play_set_on
 #define cudaMemcpyAsync play_copy
+#define cudaMemcpy2DAsync play_copy_columns
+#define cudaMemcpy(to, from, bytes, kind) play_copy(to, from, bytes, kind, NULL)
+#define cudaMemcpy2D(...) play_copy_columns(__VA_ARGS__, NULL)
+#define gpu_clock_sample(mailbox, stream, out) play_sample(mailbox, stream, out)
+#define cuda_tracks_create played_tracks_create
+#define cuda_tracks_device played_tracks_device
+#define cuda_tracks_collect played_tracks_collect
+#define cuda_tracks_forget played_tracks_forget
+#define cuda_tracks_destroy played_tracks_destroy
 #define cudaDeviceSynchronize play_nothing
 #define cudaStreamCreateWithFlags play_stream
 #define cudaStreamDestroy play_of_stream
@@ -336,6 +370,7 @@ static int play_find(const char *name, void *function)
 #include "kernels/host/cuda_vmm.c"
 #include "kernels/host/cuda_device.c"
 #include "kernels/host/cuda_heap.c"
+#include "kernels/host/cuda_tracks.c"
 #include "kernels/host/exec_cuda.c"
 
 int played_prepare(const struct mk_plan *plan, char *error, size_t error_size)
@@ -355,6 +390,7 @@ static struct mk_comm *open_one(const struct bootstrap_config *c, int *result)
     config = (struct mk_config){.exec = MK_EXEC_CUDA, .nodes = 1, .gpus = 1, .listen_fd = -1};
     config.heap_bytes = 1 << 20;
     config.flag_bytes = 4096;
+    config.trace_events = (uint32_t)cuda.traced;
     snprintf(config.tuning, sizeof config.tuning, "none");
     if (c) {
         config.rank = played_rank = c->rank;
@@ -754,6 +790,43 @@ CASE(another_current_gpu_is_refused)
     cuda.current = 0;
     assert_int_equal(mk_ag_gemm(plan, memory, memory, out, NULL), 0);
     mk_comm_close(comm);
+}
+
+CASE(tracks_are_collected_past_the_programs_streams)
+{
+    static uint16_t memory[128 * 64] __attribute__((aligned(16))),
+        out[128 * 64] __attribute__((aligned(16)));
+    void *one = &memory, *other = &out;
+    struct mk_problem q = small();
+    struct mk_plan *plan;
+    int result;
+    cuda.traced = 8;
+    cuda.legacy = cuda.sampled = 0;
+    struct mk_comm *comm = open_one(NULL, &result);
+    assert_int_equal(result, 0);
+    assert_int_equal(cuda.sampled, 1);
+    assert_int_equal(comm_make_plan(&plan, comm, &q), 0);
+    assert_int_equal(mk_ag_gemm(plan, memory, memory, out, one), 0);
+    assert_int_equal(mk_wait_stream(comm, one), 0);
+    assert_true(cuda.sampled == 2 && comm->track_count > 0);
+    /* a launch on another stream may still record: the wait for that one collects */
+    assert_int_equal(mk_ag_gemm(plan, memory, memory, out, other), 0);
+    cuda.runs = other;
+    assert_int_equal(mk_ag_gemm(plan, memory, memory, out, one), 0);
+    assert_int_equal(mk_wait_stream(comm, one), 0);
+    assert_int_equal(cuda.sampled, 2);
+    cuda.runs = NULL;
+    assert_int_equal(mk_wait_stream(comm, other), 0);
+    assert_int_equal(cuda.sampled, 3);
+    /* the program's kernels leave no SM to read the clock on: a later wait collects */
+    cuda.full = 1;
+    assert_int_equal(mk_wait(comm), 0);
+    cuda.full = 0;
+    assert_int_equal(mk_wait(comm), 0);
+    assert_int_equal(cuda.sampled, 5);
+    assert_int_equal(cuda.legacy, 0);
+    mk_comm_close(comm);
+    cuda.traced = 0;
 }
 #else
 CASE(without_cuda)
