@@ -535,6 +535,20 @@ def norms_of_gradients_are_of_all_ranks(comm):
             if x.shape == wanted[name].shape:
                 assert all(torch.equal(y, x.grad) for y in gathered(x.grad)), name
         near(torch.nn.utils.get_total_norm(model.parameters(), norm_type), torch.nn.utils.get_total_norm(whole.parameters(), norm_type))
+    # a step that one rank leaves out for what it found in its part
+    for rank in (0, 1, None):
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = mkernel.full_state_dict(model)
+        optimizer.zero_grad()
+        scaler.scale(loss_of(model, IDS)).backward()
+        if comm.rank == rank:
+            model.layers[0].mlp.up_proj.weight.grad[0, 0] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == (4.0 if rank is None else 2.0)
+        after = mkernel.full_state_dict(model)
+        assert all(torch.equal(x, after[name]) for name, x in before.items()) == (rank is not None)
     model.layers[0].mlp.up_proj.weight.grad.fill_(float("inf") if comm.rank == 0 else 0)
     try:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)

@@ -136,6 +136,26 @@ def _of_all_ranks(total_norm):
     return norm_of
 
 
+def _finite_everywhere(unscale):
+    """In place of GradScaler's function, which tells where a gradient is not finite: a step that one rank leaves out all leave out."""
+
+    @functools.wraps(unscale)
+    def unscale_grads(self, optimizer, *arguments, **named):
+        infinite = unscale(self, optimizer, *arguments, **named)  # device -> whether there is one
+        found = _found()
+        comms = {found[id(p)][0].comm for group in optimizer.param_groups for p in group["params"] if id(p) in found}
+        for comm in sorted((x for x in comms if x.world > 1), key=lambda x: x.handle):
+            said = torch.zeros(1, 4, device=comm._place)
+            for x in infinite.values():
+                said[0, 0] += x.to(said.device).sum()
+            worst = operators.all_gather(said.view(torch.uint8), comm=comm).view(torch.float32).max().clamp(max=1)  # fused optimizers ask whether it is 1
+            for x in infinite.values():
+                x.fill_(worst)
+        return infinite
+
+    return unscale_grads
+
+
 def _states(optimizer, state, change):
     """Of an optimizer's state dict the one in which the states of divided parameters are what change(value, parameter, Parallel, dimension) makes of them."""
     found, states = _found(), dict(state["state"])
@@ -226,11 +246,13 @@ def _flattens(init):
 
 
 def tell_pytorch() -> None:
-    """Makes torch.nn.utils.clip_grad_norm_ and get_total_norm and the state dicts of optimizers right for divided parameters, and wrappers refuse them where they
-    would take them for something else."""
+    """Makes torch.nn.utils.clip_grad_norm_ and get_total_norm and the state dicts of optimizers right for divided parameters, GradScaler skip a step on all ranks or none, and
+    wrappers refuse them where they would take them for something else."""
     if hasattr(clip_grad._get_total_norm, "mkernel"):
         return
     torch.nn.utils.get_total_norm = clip_grad._get_total_norm = _of_all_ranks(clip_grad._get_total_norm)
+    scaler = torch.amp.GradScaler
+    scaler._unscale_grads_ = _finite_everywhere(scaler._unscale_grads_)
     optimizer = torch.optim.Optimizer
     optimizer.state_dict, optimizer.load_state_dict = _tells_states(optimizer.state_dict), _takes_states(optimizer.load_state_dict)
     if torch.distributed.is_available():
