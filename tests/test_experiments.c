@@ -4,8 +4,7 @@
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
-
-static char database[64];
+#include "tests/helpers/results_ask.h"
 
 static struct command_run *mkernel(int status, const char *line)
 {
@@ -27,16 +26,6 @@ static void toy(const char *name, const char *vary)
              "sweep docs/experiments/%s.yaml --vary %s --repeats 1 --out %s --quiet", name, vary,
              database);
     mkernel(0, line);
-}
-
-static int64_t ask(const char *sql)
-{
-    char error[512];
-    sqlite3 *db;
-    assert_int_equal(results_open(&db, database, error, sizeof error), 0);
-    int64_t value = query_integer(db, -1, sql, "");
-    sqlite3_close(db);
-    return value;
 }
 
 static struct command_run *results(const char *words)

@@ -13,13 +13,8 @@ static struct sim_world_config config_of(enum mk_op op, uint32_t nodes, uint32_t
 {
     static const uint32_t rows[] = {16, 64, 128};
     struct sim_world_config c = hopper_moe_config(op, nodes, gpus, seed);
-    uint32_t *ctas = c.problem.tuning.split.ctas;
     c.problem.engine = seed % 3 == 1 ? MK_ENGINE_MMA : MK_ENGINE_WGMMA;
-    c.problem.tuning.tile_m = rows[seed % 3];
-    c.problem.tuning.cluster = 1;
-    ctas[MK_COMPUTE] = 0;
-    ctas[MK_INTER_REDUCE] = 1 + seed % 3;
-    c.emulated = c.problem.sms = mk_total_ctas(&c.problem.tuning.split);
+    hopper_moe_of_rows(&c, rows[seed % 3], 1 + seed % 3);
     return c;
 }
 

@@ -9,8 +9,9 @@
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
+#include "tests/helpers/results_ask.h"
 
-static char hosts[64], database[64], path[4096];
+static char hosts[64], path[4096];
 
 static void write_file(const char *name, const char *text, int mode)
 {
@@ -41,16 +42,6 @@ static int make(void **state)
         "exec sh -c \"$2\"\n",
         0755);
     return rc;
-}
-
-static int64_t ask(const char *sql)
-{
-    sqlite3 *db; /* as a user's SQLite opens it, with the file's views */
-    sqlite3_open_v2(database, &db, SQLITE_OPEN_READONLY, NULL);
-    sqlite3_busy_timeout(db, 5000);
-    int64_t value = query_integer(db, -1, sql, "");
-    sqlite3_close(db);
-    return value;
 }
 
 static void start(struct command_run *r, const char *text, const char *options)

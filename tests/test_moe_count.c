@@ -102,14 +102,8 @@ CASE(test_kernels)
         for (uint64_t seed = 0; seed < 4; seed++) {
             const int rows = ops[i] == MK_OP_MOE_DISPATCH || ops[i] == MK_OP_MOE_COMBINE;
             struct sim_world_config c = hopper_moe_config(ops[i], 1 + seed % 2, 2 - seed % 2, seed);
-            if (rows) {
-                uint32_t *ctas = c.problem.tuning.split.ctas;
-                c.problem.tuning.tile_m = 64;
-                c.problem.tuning.cluster = 1;
-                ctas[MK_COMPUTE] = 0;
-                ctas[MK_INTER_REDUCE] = 2;
-                c.emulated = c.problem.sms = mk_total_ctas(&c.problem.tuning.split);
-            }
+            if (rows)
+                hopper_moe_of_rows(&c, 64, 2);
             c.problem.moe.tokens = 21;
             c.launches = 5;
             c.unwatched = 1;

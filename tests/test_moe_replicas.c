@@ -94,16 +94,10 @@ CASE(test_kernels)
             const int rows = ops[i] == MK_OP_MOE_DISPATCH || ops[i] == MK_OP_MOE_COMBINE;
             const uint32_t nodes = 1 + seed % 2, gpus = seed % 3 ? 2 : 1;
             struct sim_world_config c = hopper_moe_config(ops[i], nodes, gpus, seed);
-            if (rows) {
-                uint32_t *ctas = c.problem.tuning.split.ctas;
-                c.problem.tuning.tile_m = 64;
-                c.problem.tuning.cluster = 1;
-                ctas[MK_COMPUTE] = 0;
-                ctas[MK_INTER_REDUCE] = 2;
-                c.emulated = c.problem.sms = mk_total_ctas(&c.problem.tuning.split);
-            } else if (seed & 4) {
+            if (rows)
+                hopper_moe_of_rows(&c, 64, 2);
+            else if (seed & 4)
                 hopper_moe_on_mma(&c);
-            }
             c.problem.moe.tokens = 21;
             c.problem.moe.experts = 3 * nodes * gpus;
             c.problem.moe.k = 2;

@@ -10,9 +10,10 @@
 #include "experiments/sweep/sweep.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
+#include "tests/helpers/results_ask.h"
 #include "tests/helpers/sanitized.h"
 
-static char database[64], script[64];
+static char script[64];
 
 static int make(void **state)
 {
@@ -28,26 +29,9 @@ static void start_anew(const char *text)
     unlink(database);
 }
 
-/* As a user's SQLite opens it, with the file's views. */
-static sqlite3 *open_plainly(void)
-{
-    sqlite3 *db;
-    sqlite3_open_v2(database, &db, SQLITE_OPEN_READONLY, NULL);
-    sqlite3_busy_timeout(db, 5000);
-    return db;
-}
-
-static int64_t ask(const char *sql)
-{
-    sqlite3 *db = open_plainly();
-    int64_t value = query_integer(db, -1, sql, ""); /* -1: not there yet, or half made */
-    sqlite3_close(db);
-    return value;
-}
-
 static int says(const char *sql, char *text, size_t size)
 {
-    sqlite3 *db = open_plainly();
+    sqlite3 *db = results_open_plainly();
     sqlite3_stmt *q = query_ask(db, sql, "");
     int found = sqlite3_step(q) == SQLITE_ROW;
     snprintf(text, size, "%s", found ? (const char *)sqlite3_column_text(q, 0) : "");

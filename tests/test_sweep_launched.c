@@ -6,21 +6,10 @@
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
+#include "tests/helpers/results_ask.h"
 #include "tests/helpers/free_port.h"
 
 enum { WORLD = 4 };
-
-static char database[64];
-
-static int64_t ask(const char *sql)
-{
-    sqlite3 *db; /* as a user's SQLite opens it, with the file's views */
-    sqlite3_open_v2(database, &db, SQLITE_OPEN_READONLY, NULL);
-    sqlite3_busy_timeout(db, 5000);
-    int64_t value = query_integer(db, -1, sql, "");
-    sqlite3_close(db);
-    return value;
-}
 
 static void change(const char *sql)
 {

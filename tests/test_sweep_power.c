@@ -4,6 +4,7 @@
 #include "experiments/results/results_file.h"
 #include "tests/helpers/command.h"
 #include "tests/helpers/folder.h"
+#include "tests/helpers/results_ask.h"
 #include "tests/helpers/free_port.h"
 
 /* Two GPUs; the second does not tell its power. */
@@ -19,19 +20,9 @@ static const char nvml[] =
     "{ *mw = 512345; return (long)d == 2 ? 3 : 0; }\n"
     "int nvmlDeviceGetTemperature(void *d, int which, unsigned *c) { *c = 41; return which; }\n";
 
-static int64_t ask(const char *database, const char *sql)
-{
-    char error[512];
-    sqlite3 *db;
-    assert_int_equal(results_open(&db, database, error, sizeof error), 0);
-    int64_t value = query_integer(db, -1, sql, "");
-    sqlite3_close(db);
-    return value;
-}
-
 CASE(clocks_and_power_are_kept)
 {
-    char line[512], database[64], path[128];
+    char line[512], path[128];
     struct command_run r;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* a library without the sanitizer's runtime */
@@ -53,15 +44,15 @@ CASE(clocks_and_power_are_kept)
     if (r.status)
         print_message("%s\n", r.err_text);
     assert_int_equal(r.status, 0);
-    assert_int_equal(ask(database, "SELECT count(DISTINCT job || ' ' || gpu) FROM power"), 4);
-    assert_int_equal(ask(database, "SELECT count(*) FROM power WHERE gpu = 0 AND sm_mhz = 1710 AND "
-                                   "memory_mhz = 2600 AND abs(watts - 512.345) < 1e-6 AND celsius "
-                                   "= 41"),
-                     ask(database, "SELECT count(*) FROM power WHERE gpu = 0"));
-    assert_int_equal(ask(database, "SELECT count(*) FROM power WHERE gpu = 1 AND sm_mhz = 1720 AND "
-                                   "watts IS NULL"),
-                     ask(database, "SELECT count(*) FROM power WHERE gpu = 1"));
-    assert_int_equal(ask(database, "SELECT count(*) FROM job WHERE load IS NOT NULL"), 2);
+    assert_int_equal(ask("SELECT count(DISTINCT job || ' ' || gpu) FROM power"), 4);
+    assert_int_equal(ask("SELECT count(*) FROM power WHERE gpu = 0 AND sm_mhz = 1710 AND "
+                         "memory_mhz = 2600 AND abs(watts - 512.345) < 1e-6 AND celsius "
+                         "= 41"),
+                     ask("SELECT count(*) FROM power WHERE gpu = 0"));
+    assert_int_equal(ask("SELECT count(*) FROM power WHERE gpu = 1 AND sm_mhz = 1720 AND "
+                         "watts IS NULL"),
+                     ask("SELECT count(*) FROM power WHERE gpu = 1"));
+    assert_int_equal(ask("SELECT count(*) FROM job WHERE load IS NOT NULL"), 2);
 }
 
 CASE(one_node_is_assumed_and_said)

@@ -49,3 +49,14 @@ static inline void hopper_moe_on_mma(struct sim_world_config *c)
     c->problem.tuning.tile_m = tile.tile_m;
     c->problem.tuning.tile_n = tile.tile_n;
 }
+
+/* The same case of an operator that multiplies nothing, with tiles of so many rows. */
+static inline void hopper_moe_of_rows(struct sim_world_config *c, uint32_t rows, uint32_t reducers)
+{
+    uint32_t *ctas = c->problem.tuning.split.ctas;
+    c->problem.tuning.tile_m = rows;
+    c->problem.tuning.cluster = 1;
+    ctas[MK_COMPUTE] = 0;
+    ctas[MK_INTER_REDUCE] = reducers;
+    c->emulated = c->problem.sms = mk_total_ctas(&c->problem.tuning.split);
+}
