@@ -1,32 +1,7 @@
 /* softnic is as slow as it is told to be, fails when it is told to, and refuses a string that it
  * does not understand. */
 #define OWN_MAIN
-#include "softnic_load.h"
-
-static struct ibv_context *context;
-static struct end a, b;
-static struct address to_b;
-
-static int setup(void **state)
-{
-    nic_load();
-    context = nic_open(0);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    return nic.ibv_close_device(context);
-}
-
-static int connect_pair(void **state)
-{
-    a = end_new(context, 1 << 20);
-    b = end_new(context, 1 << 20);
-    ends_connect(&a, &b);
-    to_b = end_address(&b);
-    return 0;
-}
+#include "tests/helpers/softnic_pair.h"
 
 static int close_pair(void **state)
 {
@@ -78,7 +53,7 @@ static void takes(enum ibv_wr_opcode opcode, uint32_t length, int count, double 
                  expected * 1e3);
 }
 
-CASE_WITH(bandwidth, connect_pair, close_pair)
+CASE_WITH(bandwidth, pair_connect, close_pair)
 {
     nic_configure("bw=500MB/s");
     takes(IBV_WR_RDMA_WRITE, 262144, 80, 80 * 262144 / 500e6);
@@ -88,7 +63,7 @@ CASE_WITH(bandwidth, connect_pair, close_pair)
 }
 
 /* Two QPs of a device share its wire. */
-CASE_WITH(shared_wire, connect_pair, close_pair)
+CASE_WITH(shared_wire, pair_connect, close_pair)
 {
     struct end c = end_new(context, 1 << 20), d = end_new(context, 1 << 20);
     ends_connect(&c, &d);
@@ -109,7 +84,7 @@ CASE_WITH(shared_wire, connect_pair, close_pair)
 }
 
 /* One device of several is slow, delays, or fails; the others do not. */
-CASE_WITH(one_device, connect_pair, close_pair)
+CASE_WITH(one_device, pair_connect, close_pair)
 {
     nic_configure("bw=10MB/s,latency=20ms,fail-wr=REM_OP_ERR@2,only=soft1");
     double best = 1e9;
@@ -141,7 +116,7 @@ CASE_WITH(one_device, connect_pair, close_pair)
 
 /* A write's completion needs the way there and the way back, and messages in flight do not wait for
  * each other. */
-CASE_WITH(latency, connect_pair, close_pair)
+CASE_WITH(latency, pair_connect, close_pair)
 {
     nic_configure("latency=10ms");
     takes(IBV_WR_RDMA_WRITE, 8, 1, 0.020);
@@ -150,7 +125,7 @@ CASE_WITH(latency, connect_pair, close_pair)
 }
 
 /* The data is not there before the latency is over. */
-CASE_WITH(arrives_after_latency, connect_pair, close_pair)
+CASE_WITH(arrives_after_latency, pair_connect, close_pair)
 {
     nic_configure("latency=20ms");
     uint64_t one = 1, *flag = (uint64_t *)(void *)b.buffer;
@@ -178,7 +153,7 @@ static uint32_t slow_messages(const char *options, double seconds, int count)
     return slow;
 }
 
-CASE_WITH(delay, connect_pair, close_pair)
+CASE_WITH(delay, pair_connect, close_pair)
 {
     uint32_t slow = 0;
     for (int i = 0; i < 10 && slow != 1u << 2;
@@ -203,7 +178,7 @@ static uint32_t always_slow(const char *options)
 }
 
 /* The same seed picks the same messages, another one others. */
-CASE_WITH(seeded_delay, connect_pair, close_pair)
+CASE_WITH(seeded_delay, pair_connect, close_pair)
 {
     uint32_t first = 0, second = 1, other = always_slow("delay=20ms~0.3,seed=8");
     for (int i = 0; i < 5 && first != second; i++) {
@@ -215,7 +190,7 @@ CASE_WITH(seeded_delay, connect_pair, close_pair)
     assert_in_range(__builtin_popcount(first), 2, 14);
 }
 
-CASE_WITH(failed_request, connect_pair, close_pair)
+CASE_WITH(failed_request, pair_connect, close_pair)
 {
     nic_configure("fail-wr=REM_OP_ERR@3");
     struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
@@ -232,7 +207,7 @@ CASE_WITH(failed_request, connect_pair, close_pair)
 }
 
 /* The device goes silent after so many messages. */
-CASE_WITH(drop_after, connect_pair, close_pair)
+CASE_WITH(drop_after, pair_connect, close_pair)
 {
     nic_configure("drop-peer=soft0@5");
     struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
@@ -249,7 +224,7 @@ CASE_WITH(drop_after, connect_pair, close_pair)
 
 /* The link breaks at any moment and comes back within the retries: every message arrives once, in
  * order. */
-CASE_WITH(broken_link, connect_pair, close_pair)
+CASE_WITH(broken_link, pair_connect, close_pair)
 {
     enum { MESSAGES = 400 };
     struct ibv_context *there = nic_open(1);
@@ -296,7 +271,7 @@ CASE_WITH(broken_link, connect_pair, close_pair)
     nic.ibv_close_device(there);
 }
 
-CASE_WITH(counters, connect_pair, close_pair)
+CASE_WITH(counters, pair_connect, close_pair)
 {
     struct softnic_counters before, after, qp;
     assert_int_equal(nic.softnic_counters(context, 0, &before), 0);
@@ -315,7 +290,7 @@ CASE_WITH(counters, connect_pair, close_pair)
     assert_int_equal(nic.softnic_counters(context, a.qp->qp_num ^ 0x800, &qp), -ENOENT);
 }
 
-CASE_WITH(refused_strings, connect_pair, close_pair)
+CASE_WITH(refused_strings, pair_connect, close_pair)
 {
     static const char *const wrong[] = {
         "bw=50",

@@ -1,33 +1,13 @@
 /* A softnic RC connection moves every kind of message, in order, to exactly the bytes that were
  * named. */
 #define OWN_MAIN
-#include "softnic_load.h"
+#include "tests/helpers/softnic_pair.h"
 
 #include <fcntl.h>
 
-static struct ibv_context *context;
-static struct end a, b;
-static struct address to_b;
-
-static int setup(void **state)
-{
-    nic_load();
-    srandom((unsigned)time(NULL));
-    context = nic_open(0);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    return nic.ibv_close_device(context);
-}
-
 static int connect_pair(void **state)
 {
-    a = end_new(context, 1 << 20);
-    b = end_new(context, 1 << 20);
-    ends_connect(&a, &b);
-    to_b = end_address(&b);
+    pair_connect(state);
     for (size_t i = 0; i < a.size; i++) {
         a.buffer[i] = (uint8_t)random();
         b.buffer[i] = 0xee;
@@ -465,5 +445,6 @@ int main(void)
         PAIR(crowded_link),
         STREAM(crowded_link),
     };
+    srandom((unsigned)time(NULL));
     return cmocka_run_group_tests(tests, setup, teardown);
 }

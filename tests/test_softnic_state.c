@@ -1,20 +1,6 @@
 /* A softnic QP takes exactly the transitions and attribute masks that a real device takes, and
  * refuses the rest. */
-#include "softnic_load.h"
-
-static struct ibv_context *context;
-
-static int setup(void **state)
-{
-    nic_load();
-    context = nic_open(0);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    return nic.ibv_close_device(context);
-}
+#include "tests/helpers/softnic_pair.h"
 
 static const int init_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 static const int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
