@@ -128,7 +128,9 @@ char *problem_field_option(const struct plan_field *f, uint32_t part, char text[
     snprintf(text, PROBLEM_FIELD_TEXT, "--%s", plan_field_option(f));
     for (char *c = text; *c; c++)
         *c = *c == '_' ? '-' : *c;
-    if (f->parts > 1)
+    if (f->parts == 2) /* "M,N" */
+        mk_append(text, PROBLEM_FIELD_TEXT, " %c", f->value[2 * part]);
+    else if (f->parts)
         mk_append(text, PROBLEM_FIELD_TEXT, " %s", f[part].name);
     return text;
 }

@@ -50,7 +50,7 @@ uint64_t problem_asked(const struct problem_options *o, const char *field);
 /* Where that is; of an option with several parts theirs follow. */
 union problem_value *problem_field(struct problem_options *o, const char *field);
 
-/* The option for a field, "--b-layout"; of one with several parts one of them, "--tile tile_n".
+/* The option for a field, "--b-layout"; of one with several parts one of them, "--tile N".
  * Returns `text`. */
 char *problem_field_option(const struct plan_field *field, uint32_t part,
                            char text[PROBLEM_FIELD_TEXT]);
