@@ -91,7 +91,9 @@ struct engine_form {
  *
  * Of blocks: a + block * a_pitch + row, b + column / 128 * b_pitch + block, with `blocks` of K.
  * a is copied 16 bytes at a time, and a_pitch is a multiple of 4: what is read begins and ends
- * with a whole one. Where rows lie apart `a` is NULL, and a row's scales lie behind its codes.
+ * with a whole one. Of a tile that is gathered `a` is nothing: a row's scales lie behind its
+ * codes. (Nobody tests `a` for NULL: ptxas 13.0 makes a pair of registers 0 by CS2R, which takes some
+ * 15 cycles, and where a predicated write of the pair follows, it reads the pair after 5.)
  * rows, columns: that there are from there on, more than 0. */
 struct engine_scales {
     const float *a, *b;
@@ -109,8 +111,14 @@ struct column_scales {
 template <class operands, class view> struct engine_source {
     /* Rows of A lie apart: const char *row_of_a(const struct mk_tile *, uint32_t row) const is
      * where row `row` of the tile is, of as many as the tile has, and uint32_t row_bytes() const
-     * how many bytes of it are multiplied, behind which its scales lie. */
+     * how many bytes of it are multiplied, behind which its scales lie. That is so of the tiles that
+     * `gathered` says; others have an A whose rows follow each other. (On engine wgmma warps 1 to 3
+     * copy such rows instead of auxiliary_warp: gemm_gather.cuh.) */
     static constexpr bool gathers = false;
+    ENGINE_MEMBER bool gathered(const struct mk_tile *) const
+    {
+        return true;
+    }
 
     /* A tile's columns of B are two runs, half of them each: the second begins `second` columns
      * behind the first. Of e4m3 uint32_t to_second(const struct mk_tile *) const is how many floats

@@ -39,14 +39,6 @@ struct gemm_source : engine_source<struct gemm_operands, CUtensorMap> {
     static constexpr int producer_registers = 104;
     static constexpr int consumer_registers = 200; /* 128 of which hold accumulators */
 
-    /* Of a source that gathers: warps 1 to 3 copy rows of A (gemm_gather.cuh) instead of
-     * auxiliary_warp, of those tiles that `gathered` says, where others have an A that follows each
-     * other. */
-    ENGINE_MEMBER bool gathered(const struct mk_tile *) const
-    {
-        return true;
-    }
-
     /* A tile may have half the shape's rows, or fewer, wherever it is: each CTA of the cluster then
      * has half of its rows, which are its first consumer's, and the second computes nothing. Of such
      * a tile the consumers know `rows`. */

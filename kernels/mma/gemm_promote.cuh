@@ -26,7 +26,7 @@ PTX_FN struct mma_lane_scales mma_scales_of(const tile_source *source, uint32_t 
     const uint32_t last = s.rows - 1, upper = row < last ? row : last,
                    lower = row + 8 < last ? row + 8 : last;
     if constexpr (tile_source::gathers)
-        if (!s.a) /* they lie behind the codes */
+        if (source->gathered(tile)) /* not whether s.a is NULL: kernels/engine/engine.cuh */
             return {{(const float *)(source->row_of_a(tile, upper) + source->row_bytes()),
                      (const float *)(source->row_of_a(tile, lower) + source->row_bytes())},
                     s.b,

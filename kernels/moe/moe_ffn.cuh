@@ -133,6 +133,11 @@ template <class engine, class derived> struct moe_ffn_tiles : moe_taking<engine,
         return {(int32_t)to.col, (int32_t)(to.row + first), 0};
     }
 
+    ENGINE_MEMBER bool gathered(const struct mk_tile *tile) const
+    {
+        return tile->stage == MOE_FFN_UP;
+    }
+
     /* Of FP8: of codes. */
     ENGINE_MEMBER uint32_t row_bytes() const
     {

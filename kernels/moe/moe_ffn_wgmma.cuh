@@ -62,11 +62,6 @@ template <class derived> struct moe_ffn_wgmma_source : moe_ffn_tiles<gemm_engine
         tiles::describe_pass(e, tile, 0);
     }
 
-    ENGINE_MEMBER bool gathered(const struct mk_tile *tile) const
-    {
-        return tile->stage == MOE_FFN_UP;
-    }
-
     ENGINE_MEMBER const struct gemm_a *a(const struct mk_tile *) const
     {
         return &tiles::views->acted;
