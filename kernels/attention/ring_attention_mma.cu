@@ -20,13 +20,6 @@ template <class shape>
 using ring_attention_mma_source =
     ring_attention_tiles<struct mma_attention_keys, struct mma_heads, (shape::ctas > 1)>;
 
-/* No SM that runs other code has shared memory for two blocks. (Of PTX the newest is taken.) */
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
-constexpr int ring_attention_most_ctas = 1;
-#else
-constexpr int ring_attention_most_ctas = 2;
-#endif
-
 template <class shape>
 __global__ void __launch_bounds__(shape::threads, shape::ctas)
     ring_attention_mma_kernel(const __grid_constant__ struct ring_attention_plan plan,
@@ -38,7 +31,7 @@ __global__ void __launch_bounds__(shape::threads, shape::ctas)
                   "what a CTA of sm_86 has");
     PTX_SHARED_DYNAMIC(memory);
     ring_attention_mma_source<shape> source;
-    if (shape::ctas > ring_attention_most_ctas)
+    if (shape::ctas > mma_attention_most_ctas)
         return ptx_fail();
     source.plan = &plan;
     source.launch = &launch;

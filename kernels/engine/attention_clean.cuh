@@ -68,7 +68,8 @@ PTX_FN void clean_block(uint32_t values, uint32_t notes, int32_t tile, int32_t k
     }
     if (thread == 0)
         ptx_store_shared(notes + shape::dim * 4, (uint32_t)tile);
-    ptx_fence_async_shared();
+    if constexpr (shape::async_proxy)
+        ptx_fence_async_shared();
     ptx_bar_sync(at);
 }
 
@@ -80,9 +81,9 @@ PTX_FN bool clean_noted(uint32_t notes, int dim, int32_t tile)
 /* What row `row` sees of a column with this note. */
 PTX_FN float clean_seen(uint32_t note, uint32_t row)
 {
-    const float above = row >= (note & CLEAN_ROW) ? INFINITY : 0,
-                below = row >= (note >> 10 & CLEAN_ROW) ? -INFINITY : 0,
-                none = row >= note >> 20 ? NAN : 0;
+    const float above = row >= (note & CLEAN_ROW) ? INFINITY : -0.0f, /* to it adds nothing */
+        below = row >= (note >> 10 & CLEAN_ROW) ? -INFINITY : -0.0f,
+                none = row >= note >> 20 ? NAN : -0.0f;
     return above + below + none;
 }
 

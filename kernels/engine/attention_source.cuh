@@ -63,8 +63,9 @@ struct attention_source {
     {
     }
 
-    /* One thread of each consumer warpgroup: the tile's first scores are there; its rows are in
-     * committed TMA stores (of the second engine: all its threads have stored them). */
+    /* One thread of each consumer warpgroup: the tile's first scores are there (of the second
+     * engine: its first block is on its way); its rows are in committed TMA stores (all threads
+     * have stored them). */
     ATTENTION_MEMBER void begin(int32_t, const struct attention_tile &, uint32_t)
     {
     }

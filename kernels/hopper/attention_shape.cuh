@@ -28,6 +28,7 @@ struct attention_operands {
 template <int dim_, int keys_, int groups_, int stages_, bool own_o_> struct attention_shape {
     static constexpr int dim = dim_, keys = keys_, groups = groups_, stages = stages_;
     static constexpr bool own_o = own_o_;
+    static constexpr bool async_proxy = true; /* reads V from shared memory */
     static constexpr int panels =
         dim / 64; /* 64 elements of a row are 128 bytes, the widest swizzle */
     static constexpr int tile_rows = groups * 64;

@@ -25,7 +25,7 @@
  */
 #pragma once
 
-#include "kernels/engine/attention_source.cuh"
+#include "kernels/engine/attention_clean.cuh"
 #include "kernels/mma/quad.cuh"
 
 /* Heads of bf16 in memory: slabs of rows, in each its heads' elements. Pitches in bytes, multiples
@@ -35,6 +35,7 @@ struct mma_heads {
     uint64_t pitch, head_pitch, slab_pitch; /* of a row, a head in it, a slab */
 };
 
+/* *v follows *k: what is read of V is k[1], which is a register pair fewer. */
 struct mma_attention_keys : attention_keys_of<mma_heads> {
 };
 
@@ -60,12 +61,22 @@ struct mma_attention_shape {
     static constexpr uint32_t q_bytes = tile_rows * row_bytes, block_bytes = keys * row_bytes;
     static constexpr uint32_t stage_bytes = 2 * block_bytes;            /* K, V */
     static constexpr uint32_t tiles_offset = q_bytes + 2 * stage_bytes; /* this one and the next */
-    static constexpr uint32_t shared_bytes = tiles_offset + 64 + 128;   /* to align the first */
+    static constexpr uint32_t notes_offset =
+        tiles_offset + 64; /* kernels/engine/attention_clean.cuh */
+    static constexpr uint32_t shared_bytes =
+        notes_offset + clean_bytes<dim> + 128; /* to align the first */
+    static constexpr bool async_proxy = false;
 
     /* In the tile: the first row of a warp's block. */
     static ATTENTION_MEMBER uint32_t row(uint32_t warp, uint32_t block)
     {
         return warp / 4 * (blocks * 64) + block * 64 + warp % 4 * 16;
+    }
+
+    /* Columns 2 * pair and 2 * pair + 1 of a key's V. */
+    static ATTENTION_MEMBER uint32_t value_pair(uint32_t key, uint32_t pair)
+    {
+        return key * row_bytes + (pair / 4 ^ key % 8) * 16 + pair % 4 * 4;
     }
 
     static_assert(dim == 64 || dim == 128, "rows of 128 or 256 bytes");
@@ -87,6 +98,14 @@ PTX_FN uint32_t mma_along(uint32_t place, int sixteenth)
 {
     return (place ^ sixteenth % 4 * 32) + sixteenth / 4 * 128;
 }
+
+/* Of a shape: a kernel of more fails at once, as no SM that runs this code has shared memory for two
+ * of its blocks. (Of PTX the newest is taken.) */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+constexpr int mma_attention_most_ctas = 1;
+#else
+constexpr int mma_attention_most_ctas = 2;
+#endif
 
 /* ---- Copies ---- */
 
@@ -110,16 +129,29 @@ PTX_FN void mma_copy_keys(const struct mma_heads *of, const struct mma_attention
     }
 }
 
+/* Whether what the thread copied of a block's V has a value that is not finite. It is there. */
+template <class shape> PTX_FN bool mma_copied_not_finite(uint32_t values)
+{
+    constexpr int step = shape::threads / shape::pieces;
+    uint32_t any = 0;
+    values += mma_tile_place<shape>(threadIdx.x / shape::pieces, threadIdx.x % shape::pieces);
+#pragma unroll 1 /* registers */
+    for (int j = 0; j < shape::keys / step; j++)
+        any |= clean_not_finite(ptx_load_shared_4(values + j * step * shape::row_bytes));
+    return any;
+}
+
 template <class shape>
 PTX_FN void mma_copy_block(const struct mma_attention_keys *keys, int32_t first, uint32_t columns,
                            uint32_t stage)
 {
     if (first + shape::keys <= keys->keys && columns == shape::dim) {
         mma_copy_keys<shape, false>(keys->k, keys, first, shape::dim, stage);
-        mma_copy_keys<shape, false>(keys->v, keys, first, shape::dim, stage + shape::block_bytes);
+        mma_copy_keys<shape, false>(keys->k + 1, keys, first, shape::dim,
+                                    stage + shape::block_bytes);
     } else {
         mma_copy_keys<shape, true>(keys->k, keys, first, columns, stage);
-        mma_copy_keys<shape, true>(keys->v, keys, first, columns, stage + shape::block_bytes);
+        mma_copy_keys<shape, true>(keys->k + 1, keys, first, columns, stage + shape::block_bytes);
     }
 }
 
@@ -296,6 +328,23 @@ PTX_FN void mma_weights(float (&s)[shape::blocks][shape::scores],
         }
 }
 
+/* Adds to a tile's sums what their rows see of values that are not finite. */
+template <class shape>
+PTX_FN void mma_add_seen(float (&o)[shape::blocks][shape::sums], uint32_t notes, uint32_t warp)
+{
+    const uint32_t lane = threadIdx.x % 32, row = shape::row(warp, 0) + lane / 4;
+#pragma unroll
+    for (int column = 0; column < shape::sums / 2; column++) { /* of the lane's */
+        const uint32_t note =
+            ptx_load_shared(notes + (column / 2 * 8 + lane % 4 * 2 + column % 2) * 4);
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                o[m][column / 2 * 4 + r * 2 + column % 2] += clean_seen(note, row + m * 64 + r * 8);
+    }
+}
+
 /* Divides a tile's sums, and stores them and the logarithms: 16 bytes of a row at a time, which the
  * lanes of a quad exchange. */
 template <class shape>
@@ -402,7 +451,7 @@ PTX_FN bool mma_begin_tile(const struct mma_attention_operands *op, Source *sour
         return false;
     tile = mma_tile_at(place);
     mma_walk_begin<shape>(at, source, &tile);
-    mma_copy_queries<shape>(op, &tile, threadIdx.x / 32, shared);
+    mma_copy_queries<shape>(op, &tile, ptx_opaque(threadIdx.x / 32), shared); /* no place is kept */
     mma_copy_block<shape>(&at->keys, at->block * shape::keys, op->columns, stage);
     ptx_copy_async_commit();
     return true;
@@ -444,11 +493,12 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
     uint32_t kept[shape::kept][shape::blocks][4];
     struct mma_attention_rows<shape> rows;
     struct mma_walk at;
-    const uint32_t stages = shared + shape::q_bytes;
+    const uint32_t stages = shared + shape::q_bytes, notes = shared + shape::notes_offset;
     uint32_t place = shared + shape::tiles_offset; /* of the tile */
     uint32_t now = 0;                              /* where in `stages` its next block lies */
     if (threadIdx.x == 0) {
         source->open();
+        ptx_store_shared(notes + shape::dim * 4, (uint32_t)ATTENTION_NONE);
         ptx_store_shared(place + 16, source->take());
     }
     bool goes_on = mma_begin_tile<shape>(op, source, &at, shared, place, stages);
@@ -464,19 +514,35 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
                 rows.sum[m][r] = 0;
             }
         }
-        bool first = true, more;
+        if (threadIdx.x % 128 == 0)
+            source->begin(mma_tile_number(place), mma_tile_at(place), warp / 4);
+        if constexpr (shape::held > 0) {
+            ptx_copy_async_wait<0>(); /* of its own rows each warp has copied Q */
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < shape::held; i++)
+#pragma unroll
+                for (int m = 0; m < shape::blocks; m++)
+                    ptx_ldmatrix_x4(mma_along(q, i) + m * (64 * shape::row_bytes), kept[i][m]);
+        }
+        bool more;
 #pragma unroll 1
         do {
             /* The lane's own warp number: with the uniform one a register more is spilled. */
             const int32_t begins = at.block * shape::keys, keys = at.keys.keys - begins,
-                          reach = (int32_t)shape::row(threadIdx.x / 32, 0) + at.keys.diagonal + 1 -
-                                  begins;
+                          seen = at.keys.diagonal + 1 - begins; /* by the tile's first row */
+            bool cleans = false;
             more = mma_walk_on<shape>(&at, source, place);
             if (threadIdx.x == 0 && more)
                 source->before(mma_tile_at(place), at.run, at.keys, at.block * shape::keys);
             ptx_copy_async_wait<0>();
             /* this block is here, and the one before it read */
-            ptx_bar_sync(named_copiers(shape::threads));
+            if (seen < shape::keys)
+                cleans =
+                    ptx_bar_any(named_copiers(shape::threads),
+                                mma_copied_not_finite<shape>(stages + now + shape::block_bytes));
+            else
+                ptx_bar_sync(named_copiers(shape::threads));
             if (more) {
                 mma_copy_block<shape>(&at.keys, at.block * shape::keys, op->columns,
                                       stages + (now ^ shape::stage_bytes));
@@ -484,17 +550,12 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
             } else if (threadIdx.x == 0) {
                 ptx_store_shared((place ^ 32) + 16, source->take());
             }
+            if (cleans)
+                clean_block<shape>(stages + now + shape::block_bytes, notes, mma_tile_number(place),
+                                   keys, 1 - seen, threadIdx.x, named_copiers(shape::threads));
             __syncwarp(); /* as kernels/mma/ring.cuh says */
-            if (first && shape::held)
-#pragma unroll
-                for (int i = 0; i < shape::held; i++)
-#pragma unroll
-                    for (int m = 0; m < shape::blocks; m++)
-                        ptx_ldmatrix_x4(mma_along(q, i) + m * (64 * shape::row_bytes), kept[i][m]);
-            mma_block<shape>(o, &rows, kept, q, stages + now, keys, reach, scale);
-            if (first && threadIdx.x % 128 == 0)
-                source->begin(mma_tile_number(place), mma_tile_at(place), warp / 4);
-            first = false;
+            mma_block<shape>(o, &rows, kept, q, stages + now, keys,
+                             (int32_t)shape::row(threadIdx.x / 32, 0) + seen, scale);
             now ^= shape::stage_bytes;
         } while (more);
         /* The next tile's copies are under way while this one is stored. */
@@ -502,6 +563,8 @@ PTX_FN void mma_attention(const struct mma_attention_operands *op, Source *sourc
         place ^= 32;
         goes_on = mma_begin_tile<shape>(op, source, &at, shared, place, stages + now);
         const struct attention_tile tile = mma_tile_at(done);
+        if (clean_noted(notes, shape::dim, mma_tile_number(done)))
+            mma_add_seen<shape>(o, notes, warp);
         mma_finish<shape>(op, o, &rows, &tile, source->lse(tile), warp);
         ptx_bar_sync(named_warpgroup(warp / 4));
         if (threadIdx.x % 128 == 0)

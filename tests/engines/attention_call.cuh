@@ -17,6 +17,9 @@ struct attention_order {
     uint32_t tiles, row_tiles, heads, section;
 };
 
+/* How many tiles the CTA has taken: the producer's, not in a register. */
+PTX_SHARED(int32_t, attention_call_taken, 1);
+
 /* K and V are `tensor`s, runs of them `runs`. */
 template <class runs, class tensor> struct attention_call_tiles : attention_source {
     const tensor *k, *v;
@@ -24,15 +27,20 @@ template <class runs, class tensor> struct attention_call_tiles : attention_sour
     uint32_t *counter;
     struct attention_order order;
     int32_t queries, all_keys, heads, group; /* group: heads that share K and V */
-    int32_t tile_rows, causal, number;
+    int32_t tile_rows, causal;
 
+    ATTENTION_MEMBER void open()
+    {
+        *attention_call_taken = 0;
+    }
     ATTENTION_MEMBER int32_t take()
     {
+        const int32_t number = (*attention_call_taken)++;
         uint32_t id;
-        if (number++ == 0)
+        if (number == 0)
             id = blockIdx.x;
         else if (!counter)
-            id = blockIdx.x + (number - 1) * gridDim.x;
+            id = blockIdx.x + number * gridDim.x;
         else {
             /* Every CTA takes until there is none, so the last number of a launch is known. */
             uint32_t taken = atomicAdd(counter, 1);

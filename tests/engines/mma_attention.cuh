@@ -10,15 +10,22 @@
 struct mma_call_source : attention_call_tiles<struct mma_attention_keys, struct mma_heads> {
 };
 
+/* A kernel parameter. */
+struct mma_call_heads {
+    struct mma_heads kv[2];
+};
+
 template <class shape>
 __global__ void __launch_bounds__(shape::threads, shape::ctas)
     mma_attention_kernel(const __grid_constant__ struct mma_attention_operands op,
-                         const __grid_constant__ struct mma_heads k,
-                         const __grid_constant__ struct mma_heads v, struct mma_call_source source)
+                         const __grid_constant__ struct mma_call_heads heads,
+                         struct mma_call_source source)
 {
     PTX_SHARED_DYNAMIC(memory);
-    source.k = &k;
-    source.v = &v;
+    if (shape::ctas > mma_attention_most_ctas)
+        return ptx_fail();
+    source.k = &heads.kv[0];
+    source.v = &heads.kv[1];
     mma_attention<shape>(&op, &source, memory);
 }
 
@@ -54,10 +61,10 @@ static int mma_attention_run(const struct attention_call *c, uint32_t sms, cudaS
     config.blockDim = dim3(shape::threads);
     config.dynamicSmemBytes = shape::shared_bytes;
     config.stream = stream;
-    return cudaLaunchKernelEx(&config, mma_attention_kernel<shape>, op,
-                              mma_heads_of(c->k, c->keys, c->kv_heads, c->dim),
-                              mma_heads_of(c->v, c->keys, c->kv_heads, c->dim),
-                              source) == cudaSuccess
+    const struct mma_call_heads heads = {{mma_heads_of(c->k, c->keys, c->kv_heads, c->dim),
+                                          mma_heads_of(c->v, c->keys, c->kv_heads, c->dim)}};
+    return cudaLaunchKernelEx(&config, mma_attention_kernel<shape>, op, heads, source) ==
+                   cudaSuccess
                ? 0
                : -EIO;
 }
