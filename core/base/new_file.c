@@ -27,7 +27,7 @@ const char *mk_new_file_unfinished(void)
 /* Closes it and forgets its names. */
 static void new_file_end(struct mk_new_file *f)
 {
-    if (f->temporary)
+    if (f->temporary && !strcmp(f->temporary, unfinished)) /* not that of a file opened later */
         new_file_set_unfinished(NULL);
     if (f->fd >= 0)
         close(f->fd);
