@@ -162,7 +162,7 @@ PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%
 CHECKED := $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS) $(LAUNCHER_TESTS) $(PYTHON_TESTS)
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all man found help demo test test-rxe check quick asan tsan other-ptxas test-gpu bench-gpu figures pictures predictions measure-predictions matrix wheel format format-check format-version install install-built uninstall clean FORCE
+.PHONY: all man found help demo test test-rxe check quick asan tsan other-ptxas early-reads test-gpu bench-gpu figures pictures predictions measure-predictions matrix wheel format format-check format-version install install-built uninstall clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -372,6 +372,10 @@ other-ptxas: ## by hand: PTX of all kernels through another CUDA's ptxas (PTXAS=
 	@rm -rf $(BUILD)/other-ptxas
 	@PTXAS=$(abspath $(PTXAS)) REAL_NVCC=$(NVCC) $(MAKE) --no-print-directory -k BUILD=$(BUILD)/other-ptxas NVCC=tests/other_ptxas.sh \
 	    NVCC_MAJOR=$$($(PTXAS) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p') $(LIB_CU:%.cu=$(BUILD)/other-ptxas/%.cu.o)
+
+early-reads: $(LIB_CU:%.cu=$(BUILD)/%.cu.o) ## by hand: no kernel reads registers before they are zero (cuobjdump, nvdisasm and ptxas in PATH)
+	@$(if $(LIB_CU),:,echo "early-reads: without nvcc there are no kernels" >&2; exit 2)
+	@python3 tests/early_reads.py $^
 
 matrix: ## the tests built by gcc and clang, with and without CUDA, then under the sanitizers: an hour on two cores
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/gcc CC=gcc check
