@@ -260,12 +260,14 @@ static int plan_field_read_numbers(const struct plan_field *f, const char *text,
     const char *name = plan_field_option(f), *at = text;
     const uint32_t least = f->least ? f->least : 1, parts = f->parts ? f->parts : 1;
     int valid = 1;
-    char most[24] = " or more", *end;
+    char most[24] = " or more";
     errno = 0;
-    for (uint32_t i = 0; i < parts && valid; i++, at = end + 1) {
+    for (uint32_t i = 0; i < parts && valid; i++) {
+        char *end = (char *)at;
         values[i] = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : 0;
         valid = values[i] >= least && !errno && *end == (i + 1 < parts ? ',' : '\0') &&
                 (!f->count || values[i] <= f->count);
+        at = end + 1;
     }
     if (!valid && f->none && !strcmp(text, f->none)) {
         values[0] = least;
