@@ -320,7 +320,7 @@ DEMO_BUILD = $(if $(and $(HAVE_CUDA),$(if $(HAVE_GPU),,yes),$(if $(wildcard $(BU
 
 demo: ## install what is missing, build, run two operators on 2 nodes (on a GPU, where there is one), show overlap and timeline
 	@sh experiments/setup.sh demo
-	@$(if $(filter-out $(BUILD),$(DEMO_BUILD)),echo "demo: no GPU here, so this build, in $(DEMO_BUILD), is without CUDA; plain make builds the kernels")
+	@[ $(DEMO_BUILD) = $(BUILD) ] || echo "demo: no GPU here, so this build, in $(DEMO_BUILD), is without CUDA; plain make builds the kernels"
 	@$(MAKE) --no-print-directory -j$$(nproc) $(if $(filter-out $(BUILD),$(DEMO_BUILD)),BUILD=$(DEMO_BUILD) CUDA_HOME= NVCC=) all
 	@sh experiments/demo.sh $(DEMO_BUILD)
 

@@ -47,4 +47,23 @@ CASE(test_without_one)
     assert_null(strstr(out, "--exec cuda"));
 }
 
+/* What make gives to the shell, of its own lines, and what of it says where the build is. */
+static void lines(const char *variables, const char *says)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "make -n demo MAKE=true BUILD=%s/none %s >%s/lines && sh -n %s/lines && "
+             "grep 'no GPU here' %s/lines | sh",
+             folder, variables, folder, folder, folder);
+    assert_int_equal(shell(command, out, sizeof out), 0);
+    assert_int_equal(!strncmp(out, says, strlen(says)) && (*says || !*out), 1);
+}
+
+CASE(test_lines_of_make)
+{
+    lines("CUDA_HOME= NVCC= HAVE_CUDA=", "");
+    lines("HAVE_CUDA=yes HAVE_GPU=", "demo: no GPU here, so this build, in ");
+    lines("HAVE_CUDA=yes HAVE_GPU=yes", "");
+}
+
 FIXTURE(make_command, folder_remove)
