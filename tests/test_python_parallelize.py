@@ -757,26 +757,23 @@ def what_frameworks_replace_copy_clip_save_and_hook_is_right_or_refused():
     ranks(2, of_frameworks)
 
 
-@scene
-def with_fsdp():
-    """Two groups of two ranks: FSDP2 between the groups, parallelize in them."""
+def two_groups():
+    """Two groups of two ranks, "data" between them and "model" in them: the mesh, the group's communicator and number, words for both
+    groups, and a model to divide with the same as a whole one."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
     comm = mkernel.init(group=mesh["model"].get_group(), timeout_ns=600_000_000_000)
-    data = mesh["data"].get_local_rank()
     torch.manual_seed(1)
     model = Model().bfloat16()
-    whole = copy.deepcopy(model).float()
-    refuses("mkernel.parallelize first, then wrap", mkernel.parallelize, fully_shard(copy.deepcopy(model), mesh=mesh["data"]))
-    mkernel.parallelize(model)
-    for layer in model.layers:
-        fully_shard(layer, mesh=mesh["data"])
-    fully_shard(model, mesh=mesh["data"])
     ids = torch.randint(0, WORDS, (2, 3, 16), generator=torch.Generator().manual_seed(5))
+    return mesh, comm, mesh["data"].get_local_rank(), ids, model, copy.deepcopy(model).float()
+
+
+def trains_as(model, whole, ids, data, before_step=lambda: None, after_step=lambda: None):
+    """Four steps of SGD: the model's on the group's own words ids[data], the whole one's on all."""
     optimizers = [torch.optim.SGD(of.parameters(), lr=1.0) for of in (model, whole)]
     for step in range(4):
         got = loss_of(model, ids[data])
@@ -784,13 +781,35 @@ def with_fsdp():
         near(got.detach(), losses[data].detach(), 0.02)
         got.backward()
         (sum(losses) / 2).backward()
-        norms = [torch.nn.utils.clip_grad_norm_(of.parameters(), 1.0) for of in (model, whole)]
-        near(norms[0], norms[1], 0.03)
+        before_step()
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
+        after_step()
+
+
+@scene
+def with_fsdp():
+    """Two groups of two ranks: FSDP2 between the groups, parallelize in them."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    mesh, comm, data, ids, model, whole = two_groups()
+    refuses("mkernel.parallelize first, then wrap", mkernel.parallelize, fully_shard(copy.deepcopy(model), mesh=mesh["data"]))
+    mkernel.parallelize(model)
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh["data"])
+    fully_shard(model, mesh=mesh["data"])
+
+    def clipped_alike():
+        norms = [torch.nn.utils.clip_grad_norm_(of.parameters(), 1.0) for of in (model, whole)]
+        near(norms[0], norms[1], 0.03)
+
+    def alike_without_gradients():
         with torch.no_grad():  # which must not take the memory away that FSDP gathers into
             near(loss_of(model, ids[data]), loss_of(whole, ids[data]), 0.02)
+
+    trains_as(model, whole, ids, data, clipped_alike, alike_without_gradients)
     full, wanted = mkernel.full_state_dict(model), whole.state_dict()
     for name, x in full.items():
         near(x, wanted[name], 0.03)
@@ -814,31 +833,14 @@ def a_model_that_fsdp_shards_between_groups_trains_as_the_whole_one():
 def with_ddp():
     """Two groups of two ranks: DistributedDataParallel between the groups, parallelize in them."""
     import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.nn.parallel import DistributedDataParallel
 
-    dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
-    comm = mkernel.init(group=mesh["model"].get_group(), timeout_ns=600_000_000_000)
-    data = mesh["data"].get_local_rank()
-    torch.manual_seed(1)
-    model = Model().bfloat16()
-    whole = copy.deepcopy(model).float()
+    mesh, comm, data, ids, model, whole = two_groups()
     mkernel.parallelize(model)
     ranks_of_group = f"what ranks {2 * data}, {2 * data + 1} have for copies"
     refuses(ranks_of_group, DistributedDataParallel, model, process_group=mesh["model"].get_group())
     wrapped = DistributedDataParallel(model, process_group=mesh["data"].get_group())
-    ids = torch.randint(0, WORDS, (2, 3, 16), generator=torch.Generator().manual_seed(5))
-    optimizers = [torch.optim.SGD(of.parameters(), lr=1.0) for of in (wrapped, whole)]
-    for step in range(4):
-        got = loss_of(wrapped, ids[data])
-        losses = [loss_of(whole, x) for x in ids]
-        near(got.detach(), losses[data].detach(), 0.02)
-        got.backward()
-        (sum(losses) / 2).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+    trains_as(wrapped, whole, ids, data)
     wanted = whole.state_dict()
     for name, x in mkernel.full_state_dict(model).items():
         near(x, wanted[name], 0.03)
