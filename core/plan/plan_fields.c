@@ -4,7 +4,6 @@
 #include "core/base/words.h"
 #include "core/ops/op.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,18 +256,12 @@ static int plan_field_read_word(const struct plan_field *f, const char *text, ui
 static int plan_field_read_numbers(const struct plan_field *f, const char *text, uint64_t values[2],
                                    char *error, size_t size)
 {
-    const char *name = plan_field_option(f), *at = text;
+    const char *name = plan_field_option(f);
     const uint32_t least = f->least ? f->least : 1, parts = f->parts ? f->parts : 1;
-    int valid = 1;
     char most[24] = " or more";
-    errno = 0;
-    for (uint32_t i = 0; i < parts && valid; i++) {
-        char *end = (char *)at;
-        values[i] = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : 0;
-        valid = values[i] >= least && !errno && *end == (i + 1 < parts ? ',' : '\0') &&
-                (!f->count || values[i] <= f->count);
-        at = end + 1;
-    }
+    int valid = !mk_read_numbers(text, ',', parts, f->count ? f->count : UINT64_MAX, values);
+    for (uint32_t i = 0; i < parts && valid; i++)
+        valid = values[i] >= least;
     if (!valid && f->none && !strcmp(text, f->none)) {
         values[0] = least;
         return 0;

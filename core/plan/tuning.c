@@ -134,31 +134,6 @@ const char *tuning_word_now(const char *word, char text[TUNING_WORD_TEXT])
     return text;
 }
 
-/* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the
- * text). 0 or -EINVAL. */
-static int tuning_read_number(const char **c, char end, uint64_t most, uint64_t *out)
-{
-    uint64_t value = 0;
-    const char *p = *c;
-    for (; *p >= '0' && *p <= '9' && value <= most; p++)
-        value = value * 10 + (uint64_t)(*p - '0');
-    if (p == *c || *p != end || value > most)
-        return -EINVAL;
-    *c = p + (end != 0);
-    *out = value;
-    return 0;
-}
-
-/* `count` numbers with `between` between them, and nothing behind. */
-static int tuning_read_numbers(const char *text, char between, uint32_t count, uint64_t most,
-                               uint64_t *out)
-{
-    int result = 0;
-    for (uint32_t i = 0; i < count && !result; i++)
-        result = tuning_read_number(&text, i + 1 < count ? between : 0, most, &out[i]);
-    return result;
-}
-
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char *error, size_t size)
 {
     char names[TUNING_NAMES_TEXT], now[TUNING_WORD_TEXT], why[160] = "";
@@ -229,8 +204,7 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
         e->op = op;
         return 0;
     case 1:
-        if (tuning_read_numbers(word, ',', op_dimensions(op_of(e->op)->shape), UINT32_MAX,
-                                e->numbers))
+        if (mk_read_numbers(word, ',', op_dimensions(op_of(e->op)->shape), UINT32_MAX, e->numbers))
             return plan_refuse(error, size, "'%s' is not a shape of %s: %s", word,
                                plan_op_name(e->op), op_of(e->op)->shape->letters);
         for (uint32_t i = 0; i < op_dimensions(op_of(e->op)->shape); i++)
@@ -258,7 +232,7 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
         e->deterministic = number;
         return 0;
     case 4:
-        if (tuning_read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
+        if (mk_read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
             return plan_refuse(error, size, "'%s' is not nodes x ranks of a node: 1x8", word);
         e->nodes = (uint32_t)numbers[0];
         e->gpus = (uint32_t)numbers[1];
@@ -279,7 +253,7 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
     const char *value = strchr(word, '=');
     uint64_t day[3];
     if (value && !strncmp(word, "date=", 5)) {
-        if (strlen(value + 1) != 10 || tuning_read_numbers(value + 1, '-', 3, 9999, day))
+        if (strlen(value + 1) != 10 || mk_read_numbers(value + 1, '-', 3, 9999, day))
             return plan_refuse(error, size,
                                "'%s' is not valid; it should look like date=2026-11-21", word);
         memcpy(e->date, value + 1, sizeof e->date);
